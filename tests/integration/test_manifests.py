@@ -1,4 +1,4 @@
-"""deploy/ on a real API server: every field is one, every pod is let in, and none lands on a fake node."""
+"""deploy/ on a real API server: strict validation, pod security, and no pod on a fake node."""
 
 import json
 import os
@@ -16,18 +16,18 @@ from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
 
 Manifest = dict[str, Any]
-ROOM = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
+RESOURCES = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 
 
 def submit(cluster: ControlPlane, manifests: list[Manifest], *options: str) -> None:
-    """Apply objects the way that people do, with every field checked."""
+    """Apply objects with strict field validation."""
     listed = {"apiVersion": "v1", "kind": "List", "items": manifests}
     cluster.kubectl("apply", "--server-side", "--validate=strict", *options, "-f", "-", stdin=json.dumps(listed))
 
 
 @pytest.fixture
-def operated(cluster: ControlPlane) -> Iterator[None]:
-    """Let the API server know the Prometheus operator's kinds."""
+def prometheus_crds(cluster: ControlPlane) -> Iterator[None]:
+    """Install the CRDs of the Prometheus operator."""
     definitions = crds.files(settings.from_environment(os.environ), progress.discard, tools.PROMETHEUS_OPERATOR)
     kinds = ("prometheusrules", "servicemonitors")
     files = [word for path in definitions if path.stem.endswith(kinds) for word in ("-f", str(path))]
@@ -37,38 +37,38 @@ def operated(cluster: ControlPlane) -> Iterator[None]:
     cluster.kubectl("delete", "--wait=false", *files)
 
 
-PLAIN = [each for each in deploy_manifests.VARIANTS if each != "components/monitoring"]
+VARIANTS = [variant for variant in deploy_manifests.VARIANTS if variant != "components/monitoring"]
 
 
-@pytest.mark.parametrize("variant", PLAIN)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_every_manifest_passes_strict_validation(variant: str, box: Sandbox, tmp_path: Path) -> None:
-    """A field that does not exist, or exists twice, would be refused here."""
-    made = deploy_manifests.in_namespace(deploy_manifests.kustomize(variant, tmp_path), box.name)
-    submit(box.cluster, made, "--dry-run=server")
+    """Unknown and duplicate fields are rejected."""
+    objects = deploy_manifests.in_namespace(deploy_manifests.kustomize(variant, tmp_path), box.name)
+    submit(box.cluster, objects, "--dry-run=server")
 
 
-def test_what_monitoring_adds_passes_strict_validation(operated: None, box: Sandbox, tmp_path: Path) -> None:
-    """By the definitions that the Prometheus operator publishes."""
-    made = deploy_manifests.in_namespace(deploy_manifests.kustomize("components/monitoring", tmp_path), box.name)
-    assert {"ServiceMonitor", "PrometheusRule"} <= {each["kind"] for each in made}
-    submit(box.cluster, made, "--dry-run=server")
+def test_the_monitoring_component_passes_strict_validation(prometheus_crds: None, box: Sandbox, tmp_path: Path) -> None:
+    """Validated by the CRDs that the Prometheus operator publishes."""
+    objects = deploy_manifests.in_namespace(deploy_manifests.kustomize("components/monitoring", tmp_path), box.name)
+    assert {"ServiceMonitor", "PrometheusRule"} <= {manifest["kind"] for manifest in objects}
+    submit(box.cluster, objects, "--dry-run=server")
 
 
-def test_the_chart_with_everything_on_passes_strict_validation(operated: None, box: Sandbox) -> None:
-    """In a namespace of its own choice."""
-    made = deploy_manifests.helm_template(
+def test_the_chart_with_all_options_passes_strict_validation(prometheus_crds: None, box: Sandbox) -> None:
+    """In a namespace other than the default."""
+    objects = deploy_manifests.helm_template(
         *deploy_manifests.VARIANTS["overlays/git-sync"],
         "--set",
         "replicas=3,kwokPods.enabled=true,monitoring.enabled=true,viewer.enabled=true",
         namespace=box.name,
     )
-    submit(box.cluster, made, "--dry-run=server")
+    submit(box.cluster, objects, "--dry-run=server")
 
 
-def test_a_field_that_is_none_would_be_noticed(box: Sandbox, tmp_path: Path) -> None:
-    """The tests above see what they look for."""
-    [made] = [each for each in deploy_manifests.kustomize("base", tmp_path) if each["kind"] == "Service"]
-    [wrong] = deploy_manifests.in_namespace([{**made, "spec": {**made["spec"], "port": 8265}}], box.name)
+def test_strict_validation_rejects_an_unknown_field(box: Sandbox, tmp_path: Path) -> None:
+    """Shows that the tests above can fail."""
+    [service] = [manifest for manifest in deploy_manifests.kustomize("base", tmp_path) if manifest["kind"] == "Service"]
+    [wrong] = deploy_manifests.in_namespace([{**service, "spec": {**service["spec"], "port": 8265}}], box.name)
     done = box.cluster.try_kubectl(
         "apply", "--server-side", "--validate=strict", "--dry-run=server", "-f", "-", stdin=json.dumps(wrong)
     )
@@ -76,84 +76,88 @@ def test_a_field_that_is_none_would_be_noticed(box: Sandbox, tmp_path: Path) -> 
     assert "spec.port" in done.stderr
 
 
-def test_a_release_comes_and_goes(box: Sandbox) -> None:
-    """Helm itself finds nothing amiss, changes what a value changes, and leaves nothing but the definition behind."""
-    ours = ("all,clusterroles,clusterrolebindings,priorityclasses,validatingadmissionpolicies", "-A")
-    mine = ("-l", "app.kubernetes.io/part-of=kwokfleet", "-o", "name")
+def test_a_helm_release_is_installed_upgraded_and_uninstalled(box: Sandbox) -> None:
+    """Only the CRD stays."""
+    kinds = ("all,clusterroles,clusterrolebindings,priorityclasses,validatingadmissionpolicies", "-A")
+    selector = ("-l", "app.kubernetes.io/part-of=kwokfleet", "-o", "name")
     release = ("kwokfleet", str(deploy_manifests.CHART))
     deploy_manifests.helm(box.cluster.kubeconfig, box.name, "install", *release)
     deploy_manifests.helm(
         box.cluster.kubeconfig, box.name, "upgrade", *release, "--set", "replicas=2,viewer.enabled=true"
     )
-    there = box.cluster.get("deployment", "kwokfleet", "-n", box.name)
-    assert there["spec"]["replicas"] == 2
-    assert "clusterrole.rbac.authorization.k8s.io/kwokfleet-viewer" in box.cluster.kubectl("get", *ours, *mine)
+    deployment = box.cluster.get("deployment", "kwokfleet", "-n", box.name)
+    assert deployment["spec"]["replicas"] == 2
+    assert "clusterrole.rbac.authorization.k8s.io/kwokfleet-viewer" in box.cluster.kubectl("get", *kinds, *selector)
     deploy_manifests.helm(box.cluster.kubeconfig, box.name, "uninstall", "kwokfleet")
-    waiting.until(lambda: not box.cluster.kubectl("get", *ours, *mine))
+    waiting.until(lambda: not box.cluster.kubectl("get", *kinds, *selector))
 
 
 @pytest.fixture
 def restricted(box: Sandbox, tmp_path: Path) -> Iterator[Sandbox]:
-    """Hold a namespace to what ours is held to, with what a pod refers to."""
-    everything = deploy_manifests.kustomize("components/kwok-pods", tmp_path)
-    made = {each["kind"]: each for each in everything}
-    labels = {**made["Namespace"]["metadata"]["labels"], **box.labels}
-    submit(box.cluster, [{**made["Namespace"], "metadata": {"name": box.name, "labels": labels}}], "--force-conflicts")
-    accounts = [each for each in everything if each["kind"] == "ServiceAccount"]
-    submit(box.cluster, [made["PriorityClass"], *deploy_manifests.in_namespace(accounts, box.name)])
+    """Return a sandbox with our pod security labels, ServiceAccounts and PriorityClass."""
+    objects = deploy_manifests.kustomize("components/kwok-pods", tmp_path)
+    by_kind = {manifest["kind"]: manifest for manifest in objects}
+    labels = {**by_kind["Namespace"]["metadata"]["labels"], **box.labels}
+    submit(
+        box.cluster, [{**by_kind["Namespace"], "metadata": {"name": box.name, "labels": labels}}], "--force-conflicts"
+    )
+    accounts = [manifest for manifest in objects if manifest["kind"] == "ServiceAccount"]
+    submit(box.cluster, [by_kind["PriorityClass"], *deploy_manifests.in_namespace(accounts, box.name)])
     yield box
-    box.cluster.kubectl("delete", "priorityclass", made["PriorityClass"]["metadata"]["name"], "--wait=false")
+    box.cluster.kubectl("delete", "priorityclass", by_kind["PriorityClass"]["metadata"]["name"], "--wait=false")
 
 
-def pods_of(variant: str, box: Sandbox, scratch: Path) -> list[Manifest]:
-    """Return a pod for each template of a variant, as a controller would make it."""
-    found = []
-    for each in deploy_manifests.kustomize(variant, scratch):
-        template = (each.get("spec") or {}).get("template")
+def variant_pods(variant: str, box: Sandbox, folder: Path) -> list[Manifest]:
+    """Return a pod for each pod template of a variant."""
+    pods = []
+    for manifest in deploy_manifests.kustomize(variant, folder):
+        template = (manifest.get("spec") or {}).get("template")
         if template:
-            metadata = {**template["metadata"], "name": each["metadata"]["name"], "namespace": box.name}
-            found.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
-    return found
+            metadata = {**template["metadata"], "name": manifest["metadata"]["name"], "namespace": box.name}
+            pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+    return pods
 
 
 @pytest.mark.parametrize("variant", ["overlays/shards", "overlays/git", "overlays/git-sync"])
-def test_pods_are_let_into_a_namespace_that_is_restricted(variant: str, restricted: Sandbox, tmp_path: Path) -> None:
-    """Really made, not only judged; one that claims more is refused there."""
-    made = pods_of(variant, restricted, tmp_path)
-    submit(restricted.cluster, made)
-    names = {each["metadata"]["name"] for each in restricted.cluster.get("pods", "-n", restricted.name)["items"]}
-    assert names == {each["metadata"]["name"] for each in made}
-    bold = json.loads(json.dumps(made[0]))
-    bold["metadata"]["name"] = "bold"
-    bold["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
-    done = restricted.cluster.try_kubectl("create", "-f", "-", stdin=json.dumps(bold))
+def test_pods_are_admitted_to_a_restricted_namespace(variant: str, restricted: Sandbox, tmp_path: Path) -> None:
+    """They are created; a privileged pod is rejected."""
+    pods = variant_pods(variant, restricted, tmp_path)
+    submit(restricted.cluster, pods)
+    names = {pod["metadata"]["name"] for pod in restricted.cluster.get("pods", "-n", restricted.name)["items"]}
+    assert names == {pod["metadata"]["name"] for pod in pods}
+    privileged = json.loads(json.dumps(pods[0]))
+    privileged["metadata"]["name"] = "privileged"
+    privileged["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    done = restricted.cluster.try_kubectl("create", "-f", "-", stdin=json.dumps(privileged))
     assert "violates PodSecurity" in done.stderr
 
 
-def machine(box: Sandbox, name: str, **labels: str) -> None:
-    """Make a node that is Ready and has room."""
+def create_ready_node(box: Sandbox, name: str, **labels: str) -> None:
+    """Create a Ready node with free resources."""
     all_labels = {**box.labels, "kubernetes.io/os": "linux", "kubernetes.io/hostname": name, **labels}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
-    node = box.manifest("v1", "Node", name, status={"capacity": ROOM, "allocatable": ROOM, "conditions": [ready]})
+    node = box.manifest(
+        "v1", "Node", name, status={"capacity": RESOURCES, "allocatable": RESOURCES, "conditions": [ready]}
+    )
     node["metadata"]["labels"] = all_labels
     box.cluster.kubectl("create", "-f", "-", stdin=json.dumps(node))
 
 
-def test_the_daemon_keeps_away_from_fake_nodes(restricted: Sandbox, tmp_path: Path) -> None:
-    """Also from those without a taint, ours or not: it would be Running there without a process."""
-    machine(restricted, "ours", **{"kwokfleet.dev/fleet": "lab"})
-    machine(restricted, "theirs", type="kwok")
-    [pod] = pods_of("base", restricted, tmp_path)
+def test_the_daemon_is_not_scheduled_on_fake_nodes(restricted: Sandbox, tmp_path: Path) -> None:
+    """Also without a taint: it would be Running there without a process."""
+    create_ready_node(restricted, "ours", **{"kwokfleet.dev/fleet": "lab"})
+    create_ready_node(restricted, "theirs", type="kwok")
+    [pod] = variant_pods("base", restricted, tmp_path)
     submit(restricted.cluster, [pod])
 
-    def look() -> Manifest:
+    def live_pod() -> Manifest:
         return restricted.cluster.get("pod", pod["metadata"]["name"], "-n", restricted.name)
 
-    def why() -> str:
-        conditions = look().get("status", {}).get("conditions") or ()
-        return next((each["message"] for each in conditions if each["type"] == "PodScheduled"), "")
+    def scheduling_message() -> str:
+        conditions = live_pod().get("status", {}).get("conditions") or ()
+        return next((condition["message"] for condition in conditions if condition["type"] == "PodScheduled"), "")
 
-    waiting.until(lambda: "node affinity" in why())
-    machine(restricted, "real")
-    waiting.until(lambda: look()["spec"].get("nodeName"))
-    assert look()["spec"]["nodeName"] == f"{restricted.name}-real"
+    waiting.until(lambda: "node affinity" in scheduling_message())
+    create_ready_node(restricted, "real")
+    waiting.until(lambda: live_pod()["spec"].get("nodeName"))
+    assert live_pod()["spec"]["nodeName"] == f"{restricted.name}-real"

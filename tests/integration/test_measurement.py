@@ -1,4 +1,4 @@
-"""Runs measured by a daemon: what is on the shelf is what happened, and everybody is told what it came to."""
+"""Measurement of Runs by a daemon: stored Results, gates, gaps."""
 
 import json
 import math
@@ -21,37 +21,41 @@ from tests.harness.measured_wave import condition, run_status, stored_result, wa
 
 Manifest = dict[str, Any]
 States = dict[str, list[tuple[float, Manifest]]]
-"""By UID: every state of a pod, and when it was received."""
+"""Times and states of each pod, by UID."""
 MILESTONES = {"scheduling": "scheduled", "podStartup": "running", "ready": "ready", "completion": "over"}
-"""The latencies of pods, and the times that they end at."""
+"""Latencies of pods, and the milestones at their end."""
 PERCENTILES = (50, 90, 95, 99)
 SILENCE_S = 3
 
 
 @pytest.fixture
 def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
-    """Give a test a folder, and leave nothing of ours in the cluster."""
+    """Return a testbed; delete the managed objects at the end."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 # ----------------------------------------------------------------------------------------
-# reckoned by somebody else
+# independent calculation
 
 
 def seconds(text: str | None) -> float | None:
-    """Return what a timestamp of the API means."""
+    """Return an API timestamp in Unix seconds."""
     return datetime.fromisoformat(text).timestamp() if text else None
 
 
-def since(pod: Manifest, kind: str) -> float | None:
-    """Return since when a condition of a pod has been True, None if it is not."""
-    found = (each for each in pod["status"].get("conditions") or () if (each["type"], each["status"]) == (kind, "True"))
-    return next((seconds(each["lastTransitionTime"]) for each in found), None)
+def condition_since(pod: Manifest, kind: str) -> float | None:
+    """Return since when a condition of a pod is True, or None."""
+    true_conditions = (
+        condition
+        for condition in pod["status"].get("conditions") or ()
+        if (condition["type"], condition["status"]) == (kind, "True")
+    )
+    return next((seconds(condition["lastTransitionTime"]) for condition in true_conditions), None)
 
 
-def container(pod: Manifest, what: str) -> float | None:
-    """Return when the only container began or ended, as its state says."""
-    states = (part for each in pod["status"].get("containerStatuses") or () for part in each["state"].values())
+def container_time(pod: Manifest, what: str) -> float | None:
+    """Return a timestamp of the state of a pod's container."""
+    states = (part for status in pod["status"].get("containerStatuses") or () for part in status["state"].values())
     return next((seconds(part.get(what)) for part in states if part.get(what)), None)
 
 
@@ -59,91 +63,91 @@ REACHED: dict[str, Callable[[Manifest], bool]] = {
     "created": lambda _pod: True,
     "scheduled": lambda pod: bool(pod["spec"].get("nodeName")),
     "running": lambda pod: pod["status"]["phase"] == "Running",
-    "ready": lambda pod: since(pod, "Ready") is not None,
+    "ready": lambda pod: condition_since(pod, "Ready") is not None,
     "over": lambda pod: pod["status"]["phase"] in {"Succeeded", "Failed"},
 }
 WRITTEN: dict[str, Callable[[Manifest], float | None]] = {
-    "scheduled": lambda pod: since(pod, "PodScheduled"),
-    "running": lambda pod: container(pod, "startedAt"),
-    "ready": lambda pod: since(pod, "Ready"),
-    "over": lambda pod: container(pod, "finishedAt"),
+    "scheduled": lambda pod: condition_since(pod, "PodScheduled"),
+    "running": lambda pod: container_time(pod, "startedAt"),
+    "ready": lambda pod: condition_since(pod, "Ready"),
+    "over": lambda pod: container_time(pod, "finishedAt"),
 }
 
 
 def percentile(values: list[float], percent: int) -> float:
-    """Return a percentile as ClusterLoader2 has it."""
+    """Return a percentile by ClusterLoader2's formula."""
     return sorted(values)[math.ceil(len(values) * percent / 100) - 1]
 
 
-def of_result(result: Result, name: str, clock: Clock) -> dict[int, float | None]:
-    """Return the percentiles that a Result has."""
-    found = result.latency(name, "pods", clock)
-    assert found is not None
-    return {percent: getattr(found, f"p{percent}") for percent in PERCENTILES}
+def result_percentiles(result: Result, name: str, clock: Clock) -> dict[int, float | None]:
+    """Return the percentiles of a latency in a Result."""
+    latency = result.latency(name, "pods", clock)
+    assert latency is not None
+    return {percent: getattr(latency, f"p{percent}") for percent in PERCENTILES}
 
 
 def assert_api_percentiles(result: Result, states: States) -> None:
-    """Assert that timestamps of the API, read off by us, come to the very same numbers."""
+    """Check the percentiles of API timestamps: they are identical."""
     for name, milestone in MILESTONES.items():
-        found = []
-        for seen in states.values():
-            born = seconds(seen[0][1]["metadata"]["creationTimestamp"])
-            at = next(when for _, pod in seen if REACHED[milestone](pod) and (when := WRITTEN[milestone](pod)))
+        latencies = []
+        for pod_states in states.values():
+            born = seconds(pod_states[0][1]["metadata"]["creationTimestamp"])
+            at = next(when for _, pod in pod_states if REACHED[milestone](pod) and (when := WRITTEN[milestone](pod)))
             assert born is not None
-            found.append(max(0.0, at - born))
-        expected = {percent: percentile(found, percent) for percent in PERCENTILES}
-        assert of_result(result, name, Clock.API) == pytest.approx(expected, abs=1e-6), name
+            latencies.append(max(0.0, at - born))
+        expected = {percent: percentile(latencies, percent) for percent in PERCENTILES}
+        assert result_percentiles(result, name, Clock.API) == pytest.approx(expected, abs=1e-6), name
 
 
 def assert_watch_percentiles(result: Result, pods: dict[str, PodTimes], states: States) -> None:
-    """Assert that its times come to its percentiles; and that ours, received elsewhere, differ no more than they do.
+    """Check that the percentiles follow from the measured times, and agree with a second watch.
 
-    A percentile moves no further than the value that moved most: if each pod's latency is known by two
-    watches, all percentiles lie as close together as the two that differ most.
+    A percentile differs by no more than the largest difference of one value: with the times of two watches,
+    all percentiles are as close as the pair that differs most.
     """
     for name, milestone in MILESTONES.items():
-        theirs = {uid: pods[uid].seen[milestone] - pods[uid].seen["created"] for uid in states}
-        ours = {
-            uid: next(at for at, pod in seen if REACHED[milestone](pod)) - seen[0][0] for uid, seen in states.items()
+        measured = {uid: pods[uid].seen[milestone] - pods[uid].seen["created"] for uid in states}
+        observed = {
+            uid: next(at for at, pod in pod_states if REACHED[milestone](pod)) - pod_states[0][0]
+            for uid, pod_states in states.items()
         }
-        told = of_result(result, name, Clock.WATCH)
-        expected = {percent: percentile(list(theirs.values()), percent) for percent in PERCENTILES}
-        assert told == pytest.approx(expected, abs=2e-6), name
-        apart = max(abs(theirs[uid] - ours[uid]) for uid in states)
-        for percent, value in told.items():
+        percentiles = result_percentiles(result, name, Clock.WATCH)
+        expected = {percent: percentile(list(measured.values()), percent) for percent in PERCENTILES}
+        assert percentiles == pytest.approx(expected, abs=2e-6), name
+        largest_difference = max(abs(measured[uid] - observed[uid]) for uid in states)
+        for percent, value in percentiles.items():
             assert value is not None
-            assert abs(value - percentile(list(ours.values()), percent)) <= apart + 2e-6
+            assert abs(value - percentile(list(observed.values()), percent)) <= largest_difference + 2e-6
 
 
 def assert_times_are_of_these_events(pods: dict[str, PodTimes], states: States) -> None:
-    """Assert that each time belongs to the event that it should.
+    """Check that each time belongs to its event.
 
-    A watch brings events in the order of their versions, so the times at which it received them must rise in that
-    order, over all pods and milestones; one that was taken from another event would fall out of the line.
-    None can lie before the second in which the API server wrote what it tells of.
+    A watch delivers events in the order of their resourceVersion, so the receive times must rise in that
+    order, over all pods and milestones. No event is received before its API timestamp.
     """
-    line = []
-    for uid, seen in states.items():
-        for milestone, is_so in REACHED.items():
-            state = next(pod for _, pod in seen if is_so(pod))
-            line.append((int(state["metadata"]["resourceVersion"]), pods[uid].seen[milestone]))
+    by_version = []
+    for uid, pod_states in states.items():
+        for milestone, is_reached in REACHED.items():
+            state = next(pod for _, pod in pod_states if is_reached(pod))
+            by_version.append((int(state["metadata"]["resourceVersion"]), pods[uid].seen[milestone]))
         for milestone, at in pods[uid].api.items():
             if milestone in pods[uid].seen:
                 assert pods[uid].seen[milestone] >= at
-    times = [at for _, at in sorted(line)]
+    times = [at for _, at in sorted(by_version)]
     assert times == sorted(times)
 
 
-def test_a_run_is_measured_as_somebody_else_would(testbed: DaemonTestbed) -> None:
-    """Another watch, another formula: API percentiles are the same, those of the watch as close as two watches are."""
+def test_a_result_agrees_with_an_independent_measurement(testbed: DaemonTestbed) -> None:
+    """API percentiles are identical; watch percentiles are as close as two watches are."""
     write_fleet(testbed, 60)
     selector = f"kwokfleet.dev/fleet={testbed.name}"
     with watch.watching(testbed.cluster, "/api/v1/pods", selector) as other, testbed.run(kwok=True) as daemon:
         assert wait_for_verdict(testbed) == "Passed"
         served = daemon.text(f"/api/v1/results/{testbed.name}/load/0")
         lines = daemon.text(f"/api/v1/results/{testbed.name}/load/0/pods").splitlines()
-        [short] = daemon.get(f"/api/v1/results?fleet={testbed.name}")
-    result, pods = stored_result(testbed).result(), {each.uid: each for each in stored_result(testbed).pods()}
+        [summary] = daemon.get(f"/api/v1/results?fleet={testbed.name}")
+    result, pods = stored_result(testbed).result(), {pod.uid: pod for pod in stored_result(testbed).pods()}
     states: States = {}
     for at, _, pod in other.events:
         states.setdefault(pod["metadata"]["uid"], []).append((at, pod))
@@ -154,17 +158,17 @@ def test_a_run_is_measured_as_somebody_else_would(testbed: DaemonTestbed) -> Non
     assert_api_percentiles(result, states)
     assert_watch_percentiles(result, pods, states)
     assert_times_are_of_these_events(pods, states)
-    assert {each.pool for each in pods.values()} == {"pool"}
-    assert sorted(each.index for each in pods.values() if each.index is not None) == list(range(60))
-    assert all("event" in each.api for each in pods.values())
+    assert {pod.pool for pod in pods.values()} == {"pool"}
+    assert sorted(pod.index for pod in pods.values() if pod.index is not None) == list(range(60))
+    assert all("event" in pod.api for pod in pods.values())
     assert result.series is not None
     assert any(value for value in result.series.columns["utilisation/pool/cpu"])
-    assert (json.loads(served)["run"], len(lines), short["state"]) == ("0", 60, "Done")
+    assert (json.loads(served)["run"], len(lines), summary["state"]) == ("0", 60, "Done")
 
 
-def test_gates_that_fail_are_told_and_nothing_is_watched_any_longer(testbed: DaemonTestbed) -> None:
-    """In the Ledger, as a condition, an Event and a metric; the Fleet is Ready all the same."""
-    before = watched(testbed, "jobs")
+def test_failed_gates_are_reported_and_the_watches_end(testbed: DaemonTestbed) -> None:
+    """In the Ledger, a condition, an Event and a metric; the Fleet stays Ready."""
+    before = open_watches(testbed, "jobs")
     write_fleet(testbed, 10, expect="{podStartup: {p50: 1ms}, failures: 0, completion: {p99: 10m}}")
     with testbed.run(kwok=True) as daemon:
         assert wait_for_verdict(testbed) == "Failed"
@@ -178,41 +182,46 @@ def test_gates_that_fail_are_told_and_nothing_is_watched_any_longer(testbed: Dae
         assert f'kwokfleet_wave_objects_submitted_total{{fleet="{testbed.name}",wave="load"}} 10.0' in metrics
         assert re.search(rf'run_latency_seconds{{clock="watch",fleet="{testbed.name}".*quantile="0.99"', metrics)
         assert "Failed" in testbed.program.run("get", "runs").stdout
-        waiting.until(lambda: watched(testbed, "jobs") == before)
-    with testbed.run() as daemon:  # it is judged once: who comes next has nothing to measure
+        waiting.until(lambda: open_watches(testbed, "jobs") == before)
+    with testbed.run() as daemon:  # gates are evaluated once: the next daemon measures nothing
         daemon.wait_synced()
         waiting.until(lambda: f'gate_passed{{fleet="{testbed.name}"' in daemon.text("/metrics"))
         assert condition(testbed, "GatesPassed") == (status, message)
-        assert watched(testbed, "jobs") == before
+        assert open_watches(testbed, "jobs") == before
 
 
-def watched(testbed: DaemonTestbed, resource: str) -> int:
-    """Return how many watches on a resource the API server serves."""
+def open_watches(testbed: DaemonTestbed, resource: str) -> int:
+    """Return the number of open watches on a resource."""
     text = testbed.cluster.kubectl("get", "--raw", "/metrics")
     pattern = rf'apiserver_longrunning_requests{{[^}}]*resource="{resource}"[^}}]*verb="WATCH"[^}}]*}} (\d+)'
     return sum(int(count) for count in re.findall(pattern, text))
 
 
-def through(testbed: DaemonTestbed, proxy: faulty_proxy.FaultyProxy) -> dict[str, str]:
-    """Return the environment of a daemon whose requests are noted."""
+def through_proxy(testbed: DaemonTestbed, proxy: faulty_proxy.FaultyProxy) -> dict[str, str]:
+    """Return the environment of a daemon that uses the proxy."""
     return {"KUBECONFIG": proxy.kubeconfig(testbed.folder / "through.json")}
 
 
 def is_silent(proxy: faulty_proxy.FaultyProxy) -> bool:
-    """Return whether the daemon asks nothing for a while but about leases, its own and those of the nodes."""
+    """Return whether the daemon sends only Lease requests for a while."""
     before = len(proxy.requests)
     time.sleep(SILENCE_S)
-    ours = [each for each in proxy.requests[before:] if each.headers["user-agent"].startswith("kwokfleet/")]
-    return not [each.path for each in ours if "/leases" not in each.path]
+    requests = [
+        request for request in proxy.requests[before:] if request.headers["user-agent"].startswith("kwokfleet/")
+    ]
+    return not [request.path for request in requests if "/leases" not in request.path]
 
 
-def test_a_connection_that_breaks_leaves_a_gap_and_after_a_run_there_is_silence(testbed: DaemonTestbed) -> None:
-    """What was seen before and after is measured; when nobody looked is in the Result, and why."""
+def test_a_broken_watch_leaves_a_gap_and_after_the_run_no_requests_are_sent(testbed: DaemonTestbed) -> None:
+    """The Result has all objects, and the gap with its reason."""
     write_fleet(testbed, 100, "20/s")
-    with faulty_proxy.proxy_to(testbed.cluster) as proxy, testbed.run(kwok=True, through=through(testbed, proxy)):
+    with (
+        faulty_proxy.proxy_to(testbed.cluster) as proxy,
+        testbed.run(kwok=True, through=through_proxy(testbed, proxy)),
+    ):
         waiting.until(lambda: run_status(testbed).get("submitted", 0) > 30)
-        proxy.rule = lambda asked: (
-            faulty_proxy.Reset() if asked.is_watch and objects.RUN in unquote(asked.path) else None
+        proxy.rule = lambda request: (
+            faulty_proxy.Reset() if request.is_watch and objects.RUN in unquote(request.path) else None
         )
         proxy.reset_all()
         waiting.until(lambda: len(proxy.faults) > 2)
@@ -222,17 +231,17 @@ def test_a_connection_that_breaks_leaves_a_gap_and_after_a_run_there_is_silence(
     result = stored_result(testbed).result()
     assert (result.objects.created, result.objects.completed) == (100, 100)
     assert result.gaps
-    assert {each.why.partition(" 127")[0] for each in result.gaps} != {"kwokfleet was not running"}
-    assert all(result.start < each.start < each.end for each in result.gaps)
+    assert {gap.why.partition(" 127")[0] for gap in result.gaps} != {"kwokfleet was not running"}
+    assert all(result.start < gap.start < gap.end for gap in result.gaps)
 
 
-def test_a_daemon_that_is_killed_leaves_a_gap_and_no_object_is_lost(testbed: DaemonTestbed) -> None:
-    """The next one finishes the Run: each object once, the Result complete, and when nobody looked is in it."""
+def test_a_killed_daemon_leaves_a_gap_and_loses_no_object(testbed: DaemonTestbed) -> None:
+    """The next daemon finishes the Run: each object once, and the Result contains the gap."""
     measured_wave.assert_survives_a_kill(testbed, 300, "60/s")
 
 
-def test_a_wave_that_vanishes_is_not_measured_any_longer(testbed: DaemonTestbed) -> None:
-    """What was measured until then stays, and says so."""
+def test_measurement_ends_when_the_wave_is_removed(testbed: DaemonTestbed) -> None:
+    """The Result keeps the measured values and has the state Cancelled."""
     write_fleet(testbed, 5, complete=", complete: {after: 1h}")
     with testbed.run(kwok=True) as daemon:
         waiting.until(lambda: run_status(testbed).get("state") == "Done")
@@ -243,8 +252,8 @@ def test_a_wave_that_vanishes_is_not_measured_any_longer(testbed: DaemonTestbed)
         assert f'gate_passed{{fleet="{testbed.name}"' not in daemon.text("/metrics")
 
 
-def test_a_run_that_is_cancelled_and_retried_is_measured_whole(testbed: DaemonTestbed) -> None:
-    """Until it is retried its Result says Cancelled; then it has everything, and when nobody looked."""
+def test_a_cancelled_and_retried_run_is_measured_completely(testbed: DaemonTestbed) -> None:
+    """Its Result is Cancelled until the retry; then it is complete and contains the gap."""
     write_fleet(testbed, 40, "8/s")
     with testbed.run(kwok=True):
         waiting.until(lambda: run_status(testbed).get("submitted", 0) > 10)
@@ -259,8 +268,8 @@ def test_a_run_that_is_cancelled_and_retried_is_measured_whole(testbed: DaemonTe
     assert [gap.why for gap in result.gaps] == ["the Run had ended and was retried later"]
 
 
-def test_a_deadline_ends_what_never_ends(testbed: DaemonTestbed) -> None:
-    """Objects that do not complete in time fail that gate; nobody waits for them any longer."""
+def test_a_deadline_ends_the_measurement(testbed: DaemonTestbed) -> None:
+    """Objects that do not complete in time fail the gate."""
     write_fleet(testbed, 5, expect="{deadline: 3s}", complete=", complete: {after: 1h}")
     with testbed.run(kwok=True):
         assert wait_for_verdict(testbed) == "Failed"

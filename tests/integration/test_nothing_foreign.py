@@ -1,4 +1,4 @@
-"""A node that kwokfleet did not make is never touched: not by any command, whatever the files say."""
+"""Nodes that kwokfleet did not create are never changed, by any command."""
 
 import json
 import secrets
@@ -31,7 +31,7 @@ SPEC = {"providerID": "aws:///eu-1a/i-0123", "podCIDR": "10.200.0.0/24", "podCID
 STATUS = {
     "capacity": {"cpu": "16", "memory": "64Gi", "pods": "234"},
     "allocatable": {"cpu": "15890m", "memory": "60Gi", "pods": "234"},
-    # A kubelet would go on saying so; here the node controllers must have no reason to write to the node.
+    # No kubelet updates it: the node controllers must have no reason to write to the node.
     "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}],
     "nodeInfo": {
         "architecture": "amd64", "bootID": "1", "containerRuntimeVersion": "containerd://2", "kernelVersion": "6",
@@ -49,8 +49,8 @@ spec:
   nodePools:
     - {name: pool, replicas: SIZE, nodeName: "NAME-{index}", labels: {mine: "yes"}, adopt: ADOPT}
 """
-DISGUISES: dict[str, dict[str, Any]] = {
-    "a stranger": {},
+VARIANTS: dict[str, dict[str, Any]] = {
+    "no kwokfleet labels": {},
     "our label alone": {"labels": {objects.MANAGED_BY: objects.KWOKFLEET}},
     "all our labels": {
         "labels": {objects.MANAGED_BY: objects.KWOKFLEET, objects.FLEET: "NAME", objects.POOL: "pool"},
@@ -63,8 +63,8 @@ DISGUISES: dict[str, dict[str, Any]] = {
 }
 
 
-class Scene:
-    """A real-looking node in the cluster, and a fleet file that names it."""
+class RealNodeTestbed:
+    """A node without the fake annotation, and a fleet file with a node of that name."""
 
     def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:
         self.cluster, self.program = cluster, program
@@ -82,20 +82,20 @@ class Scene:
         """Write the fleet file."""
         self.file.write_text(self._text(self.fleet, size, adopt=adopt))
 
-    def appear(self, disguise: dict[str, Any]) -> None:
-        """Create the node, as a kubelet would have, and wait until the node controllers have let pods onto it."""
-        text = json.dumps({key: KUBELET[key] | disguise.get(key, {}) for key in KUBELET})
+    def create_node(self, variant: dict[str, Any]) -> None:
+        """Create the node as a kubelet does, and wait until the node controllers have removed its taint."""
+        text = json.dumps({key: KUBELET[key] | variant.get(key, {}) for key in KUBELET})
         metadata = {"name": self.node, **json.loads(text.replace("NAME", self.fleet))}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": SPEC, "status": STATUS}
         self.cluster.kubectl("create", "--field-manager=kubelet", "-f", "-", stdin=json.dumps(node))
-        waiting.until(lambda: "taints" not in self.seen()["spec"])
+        waiting.until(lambda: "taints" not in self.live_node()["spec"])
 
-    def seen(self) -> Manifest:
-        """Return the node as it is, with everything that would tell of a write; kwok's and nodes' own beats aside."""
+    def live_node(self) -> Manifest:
+        """Return the node with its managed fields, which show every write."""
         return self.cluster.get("node", self.node, "--show-managed-fields")
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """Run a command on the files, and return its exit code and all that it said."""
+        """Run a command on the files; return its exit code and output."""
         where = [] if arguments[0] in ("delete", "approve", "get") else [str(self.file.parent)]
         done = self.program.run(arguments[0], *where, *arguments[1:])
         assert "Traceback" not in done.stderr, done.stderr
@@ -103,12 +103,14 @@ class Scene:
 
 
 @pytest.fixture
-def scene(kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path, kinds: ControlPlane) -> Iterator[Scene]:
-    """Prepare names and files; clear away what a test has made."""
+def testbed(
+    kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path, kinds: ControlPlane
+) -> Iterator[RealNodeTestbed]:
+    """Return a testbed; delete its node and the managed objects at the end."""
     program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
-    made = Scene(cluster, program, tmp_path)
-    yield made
-    cluster.kubectl("delete", "node", made.node, "--ignore-not-found")
+    testbed = RealNodeTestbed(cluster, program, tmp_path)
+    yield testbed
+    cluster.kubectl("delete", "node", testbed.node, "--ignore-not-found")
     in_process_sync.delete_managed_objects(cluster)
 
 
@@ -116,70 +118,74 @@ COMMANDS = (("diff", "--details"), ("sync", "--dry-run=server"), ("sync",), ("sy
 
 
 @pytest.mark.parametrize("adopt", [False, True], ids=["", "adopt"])
-@pytest.mark.parametrize("disguise", DISGUISES)
-def test_no_command_touches_a_real_node_that_a_file_names(scene: Scene, disguise: str, adopt: bool) -> None:  # noqa: FBT001  # the example
-    """Each says whose it is and ends with 5; the node is the same to the last byte, and the fleet's others come."""
-    scene.appear(DISGUISES[disguise])
-    before = scene.seen()
-    scene.write(2, adopt=adopt)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_command_changes_a_real_node_with_a_desired_name(
+    testbed: RealNodeTestbed,
+    variant: str,
+    adopt: bool,  # noqa: FBT001  # the example
+) -> None:
+    """Exit code 5 names it, the node stays byte-identical, and the other nodes are created."""
+    testbed.create_node(VARIANTS[variant])
+    before = testbed.live_node()
+    testbed.write(2, adopt=adopt)
     for command in COMMANDS:
-        code, said = scene.run(*command)
-        assert (code, scene.node in said) == (5, True), f"{command}: {said}"
-        assert "is a real node" in said or "not managed by kwokfleet" in said or "not the annotation" in said
-        assert scene.seen() == before, command
-    assert scene.cluster.get("node", f"{scene.fleet}-1")["metadata"]["labels"]["mine"] == "yes"
+        code, output = testbed.run(*command)
+        assert (code, testbed.node in output) == (5, True), f"{command}: {output}"
+        assert "is a real node" in output or "not managed by kwokfleet" in output or "not the annotation" in output
+        assert testbed.live_node() == before, command
+    assert testbed.cluster.get("node", f"{testbed.fleet}-1")["metadata"]["labels"]["mine"] == "yes"
 
 
-@pytest.mark.parametrize("disguise", list(DISGUISES)[1:])
-def test_no_command_deletes_a_real_node_with_our_label(scene: Scene, disguise: str) -> None:
-    """Scaled down, its pool renamed, its file removed, its fleet deleted, all of it approved: it stays."""
-    scene.appear(DISGUISES[disguise])
-    before = scene.seen()
-    scene.write(2)
-    scene.run("sync", "--yes")
-    scene.write(0)
-    assert scene.run("sync", "--yes")[0] == 5
-    scene.file.write_text(scene.file.read_text().replace("name: pool", "name: renamed"))
-    assert scene.run("sync", "--yes")[0] == 5
-    scene.file.unlink()
-    assert scene.run("sync", "--yes")[0] == 5
-    withheld = json.loads(scene.program.run("diff", str(scene.file.parent), "-o", "json").stdout)["withheld"]
-    digests = [part for each in withheld if "digest" in each for part in ("--approve", each["digest"])]
-    assert scene.run("sync", "--yes", *digests)[0] == 5
-    scene.run("delete", scene.fleet, "--yes")
-    assert scene.seen() == before
+@pytest.mark.parametrize("variant", list(VARIANTS)[1:])
+def test_no_command_deletes_a_real_node_with_our_label(testbed: RealNodeTestbed, variant: str) -> None:
+    """Neither by scale-down, a renamed pool, a removed file, an approval, nor deletion of the fleet."""
+    testbed.create_node(VARIANTS[variant])
+    before = testbed.live_node()
+    testbed.write(2)
+    testbed.run("sync", "--yes")
+    testbed.write(0)
+    assert testbed.run("sync", "--yes")[0] == 5
+    testbed.file.write_text(testbed.file.read_text().replace("name: pool", "name: renamed"))
+    assert testbed.run("sync", "--yes")[0] == 5
+    testbed.file.unlink()
+    assert testbed.run("sync", "--yes")[0] == 5
+    withheld = json.loads(testbed.program.run("diff", str(testbed.file.parent), "-o", "json").stdout)["withheld"]
+    digests = [part for item in withheld if "digest" in item for part in ("--approve", item["digest"])]
+    assert testbed.run("sync", "--yes", *digests)[0] == 5
+    testbed.run("delete", testbed.fleet, "--yes")
+    assert testbed.live_node() == before
 
 
-def test_delete_says_what_it_leaves(scene: Scene) -> None:
-    """A node with the fleet's labels that is not fake: exit code 5, and the fake ones are gone."""
-    scene.write(3)
-    scene.appear(DISGUISES["all our labels"])
-    before = scene.seen()
-    scene.run("sync", "--yes")
-    code, said = scene.run("delete", scene.fleet, "--yes")
-    assert (code, scene.node in said) == (5, True), said
-    assert scene.seen() == before
-    left = scene.cluster.get("nodes", "--selector", f"{objects.FLEET}={scene.fleet}")["items"]
-    assert [each["metadata"]["name"] for each in left] == [scene.node]
+def test_delete_reports_the_real_node_it_leaves(testbed: RealNodeTestbed) -> None:
+    """Exit code 5; the fake nodes are deleted."""
+    testbed.write(3)
+    testbed.create_node(VARIANTS["all our labels"])
+    before = testbed.live_node()
+    testbed.run("sync", "--yes")
+    code, output = testbed.run("delete", testbed.fleet, "--yes")
+    assert (code, testbed.node in output) == (5, True), output
+    assert testbed.live_node() == before
+    remaining = testbed.cluster.get("nodes", "--selector", f"{objects.FLEET}={testbed.fleet}")["items"]
+    assert [node["metadata"]["name"] for node in remaining] == [testbed.node]
 
 
-def test_a_fake_node_of_others_is_taken_only_when_told(scene: Scene) -> None:
-    """By `adopt: true`, and only if it can become what the file says without being made anew."""
-    scene.appear({"annotations": {objects.FAKE_NODE_KEY: objects.FAKE_NODE_VALUE}})
-    before = scene.seen()
-    scene.write(1)
-    code, said = scene.run("sync", "--yes")
-    assert (code, "already exists and is not managed by kwokfleet" in said) == (5, True)
-    scene.write(1, adopt=True)
-    code, said = scene.run("sync", "--yes")
-    assert (code, "cannot be adopted: spec.providerID is immutable" in said) == (5, True), said
-    assert scene.seen() == before
-    scene.file.write_text(scene.file.read_text().replace("name: pool,", "name: pool, providerID: false,"))
-    code, said = scene.run("sync", "--yes")
-    assert code == 0, said
-    after = scene.seen()
+def test_a_foreign_fake_node_is_adopted_only_on_request(testbed: RealNodeTestbed) -> None:
+    """By `adopt: true`, and only if no immutable field differs."""
+    testbed.create_node({"annotations": {objects.FAKE_NODE_KEY: objects.FAKE_NODE_VALUE}})
+    before = testbed.live_node()
+    testbed.write(1)
+    code, output = testbed.run("sync", "--yes")
+    assert (code, "already exists and is not managed by kwokfleet" in output) == (5, True)
+    testbed.write(1, adopt=True)
+    code, output = testbed.run("sync", "--yes")
+    assert (code, "cannot be adopted: spec.providerID is immutable" in output) == (5, True), output
+    assert testbed.live_node() == before
+    testbed.file.write_text(testbed.file.read_text().replace("name: pool,", "name: pool, providerID: false,"))
+    code, output = testbed.run("sync", "--yes")
+    assert code == 0, output
+    after = testbed.live_node()
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["metadata"]["labels"]["mine"] == "yes"
-    assert after["metadata"]["labels"][objects.FLEET] == scene.fleet
+    assert after["metadata"]["labels"][objects.FLEET] == testbed.fleet
     assert after["metadata"]["labels"]["topology.kubernetes.io/zone"] == "eu-1a"
-    assert scene.run("diff")[0] == 0
+    assert testbed.run("diff")[0] == 0

@@ -43,15 +43,15 @@ def fleet(name: str, shards: int) -> str:
 
 
 def wait_driven(supervised: SupervisedKwok, shards: int) -> None:
-    """Wait until a number of pods hold the leases of all nodes."""
+    """Wait until this number of pods holds the leases of all nodes."""
     waiting.until(lambda: len(supervised.supervisor.statuses()) == shards)
     supervised.wait_ready()
 
     def shared() -> bool:
-        held = supervised.leases()
+        leases = supervised.leases()
         return (
-            len(held) == NODES
-            and set(held.values()) == supervised.identities()
+            len(leases) == NODES
+            and set(leases.values()) == supervised.identities()
             and len(supervised.identities()) == shards
         )
 
@@ -64,51 +64,51 @@ def test_shards_in_pods_scale_up_and_down_without_losing_nodes(
     """Each node has one driver and its address, and none leaves Ready."""
     with kwok_pods.supervised(cluster, tmp_path, name, shards=2, port=10250, leaseDuration=LONG_LEASE) as (
         supervised,
-        machine,
+        pod_kubelet,
     ):
         supervised.sync(fleet(name, 2))
         wait_driven(supervised, 2)
-        with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as seen:
+        with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as node_watch:
             for count in (3, 1):
                 supervised.change(shards=count)
                 supervised.sync(fleet(name, count))
                 waiting.until(supervised.supervisor.finish_change)
                 wait_driven(supervised, count)
                 pods = cluster.get("pods", "--namespace", name)["items"]
-                assert {each["metadata"]["name"] for each in pods} == {f"kwokfleet-kwok-{n}" for n in range(count)}
-            assert not unready_nodes(seen.events)
-        waiting.until(lambda: addresses(cluster, name) == {machine.pod("kwokfleet-kwok-0").address})
-        assert not supervised.sync(fleet(name, 1)).outcomes, "addresses are kwok's, and nothing differs"
+                assert {pod["metadata"]["name"] for pod in pods} == {f"kwokfleet-kwok-{n}" for n in range(count)}
+            assert not unready_nodes(node_watch.events)
+        waiting.until(lambda: addresses(cluster, name) == {pod_kubelet.pod("kwokfleet-kwok-0").address})
+        assert not supervised.sync(fleet(name, 1)).outcomes, "addresses set by kwok are no difference"
 
 
 def addresses(cluster: ControlPlane, name: str) -> set[str]:
     """Return the kubelet addresses of the nodes."""
     nodes = cluster.get("nodes", "--selector", f"kwokfleet.dev/fleet={name}")["items"]
-    return {each["address"] for node in nodes for each in node["status"]["addresses"]}
+    return {address["address"] for node in nodes for address in node["status"]["addresses"]}
 
 
 def test_a_killed_pod_drives_its_nodes_again_at_once(
     cluster: ControlPlane, kwokfleet: Cli, tmp_path: Path, name: str
 ) -> None:
     """Another lease duration replaces the pods, another memory limit does not."""
-    with kwok_pods.supervised(cluster, tmp_path, name, shards=2, leaseDuration=LONG_LEASE) as (supervised, machine):
+    with kwok_pods.supervised(cluster, tmp_path, name, shards=2, leaseDuration=LONG_LEASE) as (supervised, pod_kubelet):
         supervised.sync(fleet(name, 2))
         wait_driven(supervised, 2)
         before = supervised.identities()
-        os.kill(machine.pod("kwokfleet-kwok-1").container().pid, signal.SIGKILL)
+        os.kill(pod_kubelet.pod("kwokfleet-kwok-1").container().pid, signal.SIGKILL)
         waiting.until(lambda: supervised.status(1).restarts == 1)
         wait_driven(supervised, 2)
         assert len(before & supervised.identities()) == 1
         assert supervised.status(1).pod == "kwokfleet-kwok-1"
         waiting.until(lambda: supervised.status(1).memory)
-        shown = kwokfleet.ok(
+        output = kwokfleet.ok(
             "kwok",
             "status",
             str(supervised.folder / "fleet.yaml"),
             KUBECONFIG=str(cluster.kubeconfig),
             POD_NAMESPACE=name,
         )
-        assert {"kwokfleet-kwok-0", "kwokfleet-kwok-1"} <= set(shown.split())
+        assert {"kwokfleet-kwok-0", "kwokfleet-kwok-1"} <= set(output.split())
         before = supervised.identities()
         assert not supervised.change(memory_limit="8Gi")
         assert supervised.change(lease_duration=timedelta(seconds=80))
@@ -119,14 +119,14 @@ def test_a_killed_pod_drives_its_nodes_again_at_once(
 
 def test_pods_continue_when_another_daemon_leads(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
     """The next supervisor adopts them and restarts none."""
-    with kwok_pods.supervised(cluster, tmp_path, name, shards=2) as (supervised, machine):
+    with kwok_pods.supervised(cluster, tmp_path, name, shards=2) as (supervised, pod_kubelet):
         supervised.sync(fleet(name, 2))
         wait_driven(supervised, 2)
-        before, pids = supervised.identities(), machine.pids()
+        before, pids = supervised.identities(), pod_kubelet.pids()
         supervised.supervisor.__exit__(None, None, None)
         with supervised_kwok.running(
             cluster, tmp_path / "other", name, name, shards=2, statefulSet=kwok_pods.NAME
         ) as other:
             wait_driven(other, 2)
             assert other.identities() == before
-        assert machine.pids() == pids
+        assert pod_kubelet.pids() == pids

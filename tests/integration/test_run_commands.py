@@ -1,4 +1,4 @@
-"""Words to whoever syncs, and what is seen of them: suspend, resume, status --watch, waves and runs, the commit."""
+"""Commands for fleets and Runs: suspend, resume, status --watch, get waves and runs."""
 
 import json
 import re
@@ -29,8 +29,8 @@ WAVE = """
 """
 
 
-class Desk:
-    """A folder with one fleet, and the program."""
+class GitTestbed:
+    """A git repository with one fleet, and the CLI."""
 
     def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:
         self.cluster, self.program = cluster, program
@@ -38,133 +38,133 @@ class Desk:
         self.repository = git_repository.Repository(folder / "repository")
 
     def text(self, nodes: int, more: str = "") -> str:
-        """Return a file."""
+        """Return a fleet file."""
         return (FLEET + more).format(name=self.name, nodes=nodes)
 
     @property
     def path(self) -> str:
-        """Where the files are."""
+        """Folder of the repository."""
         return str(self.repository.root)
 
     def status(self) -> Any:  # noqa: ANN401  # JSON
-        """Return what the cluster was told."""
+        """Return the Fleet's status."""
         return self.cluster.get("fleet", self.name)["status"]
 
 
 @pytest.fixture
-def desk(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Desk]:
-    """Give a test a folder, and leave nothing of ours in the cluster."""
+def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[GitTestbed]:
+    """Return a testbed; delete the managed objects before and after."""
     kwok.install_crds(cluster)
     in_process_sync.delete_managed_objects(cluster)
     program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
-    yield Desk(cluster, program, tmp_path)
+    yield GitTestbed(cluster, program, tmp_path)
     in_process_sync.delete_managed_objects(cluster)
 
 
-def test_a_suspended_fleet_is_left_alone_by_sync_until_it_is_resumed(desk: Desk) -> None:
-    """A diff says so, and what it says is what sync does."""
-    desk.repository.commit(fleet=desk.text(2))
-    desk.program.ok("sync", desk.path)
-    desk.program.ok("suspend", desk.name)
-    desk.repository.commit(fleet=desk.text(5))
-    held = json.loads(desk.program.run("diff", desk.path, "-o", "json").stdout)
-    assert held["changes"] == []
-    assert [each["cause"] for each in held["withheld"]] == ["suspended"]
-    desk.program.run("sync", desk.path, "--yes")
-    assert desk.status()["nodes"]["present"] == 2
-    desk.program.ok("resume", desk.name)
-    desk.program.ok("sync", desk.path)
-    assert desk.status()["nodes"]["present"] == 5
+def test_sync_does_not_change_a_suspended_fleet_until_resumed(testbed: GitTestbed) -> None:
+    """Diff shows the same plan as sync applies."""
+    testbed.repository.commit(fleet=testbed.text(2))
+    testbed.program.ok("sync", testbed.path)
+    testbed.program.ok("suspend", testbed.name)
+    testbed.repository.commit(fleet=testbed.text(5))
+    plan = json.loads(testbed.program.run("diff", testbed.path, "-o", "json").stdout)
+    assert plan["changes"] == []
+    assert [item["cause"] for item in plan["withheld"]] == ["suspended"]
+    testbed.program.run("sync", testbed.path, "--yes")
+    assert testbed.status()["nodes"]["present"] == 2
+    testbed.program.ok("resume", testbed.name)
+    testbed.program.ok("sync", testbed.path)
+    assert testbed.status()["nodes"]["present"] == 5
 
 
-def test_a_daemon_that_starts_knows_who_is_suspended_before_it_changes_anything(desk: Desk) -> None:
-    """The order was given while nobody was there."""
-    desk.repository.commit(fleet=desk.text(2))
-    desk.program.ok("sync", desk.path)
-    desk.program.ok("suspend", desk.name)
-    commit = desk.repository.commit(fleet=desk.text(5))
-    with daemon_process.running(desk.program, desk.path, kwok=False) as daemon:
-        waiting.until(lambda: commit[:7] in desk.status()["source"]["revision"])
-        assert [each["cause"] for each in desk.status()["withheld"]] == ["suspended"]
-        assert desk.status()["nodes"]["present"] == 2
+def test_a_daemon_respects_a_suspension_from_before_its_start(testbed: GitTestbed) -> None:
+    """Nothing is changed before it has read the Fleet."""
+    testbed.repository.commit(fleet=testbed.text(2))
+    testbed.program.ok("sync", testbed.path)
+    testbed.program.ok("suspend", testbed.name)
+    commit = testbed.repository.commit(fleet=testbed.text(5))
+    with daemon_process.running(testbed.program, testbed.path, kwok=False) as daemon:
+        waiting.until(lambda: commit[:7] in testbed.status()["source"]["revision"])
+        assert [item["cause"] for item in testbed.status()["withheld"]] == ["suspended"]
+        assert testbed.status()["nodes"]["present"] == 2
         assert daemon.get("/api/v1/plan")["changes"] == []
-        desk.program.ok("resume", desk.name)
-        waiting.until(lambda: desk.status()["nodes"]["present"] == 5)
+        testbed.program.ok("resume", testbed.name)
+        waiting.until(lambda: testbed.status()["nodes"]["present"] == 5)
 
 
-def test_who_may_not_see_fleets_or_leases_is_told_so(desk: Desk, tmp_path: Path) -> None:
-    """An answer that was refused is not taken for an empty one, and a daemon that can never lead says why."""
-    desk.cluster.kubectl("create", "serviceaccount", desk.name, "--namespace=default")
-    who = desk.cluster.kubeconfig_of(desk.name, tmp_path / "nobody.json")
-    desk.repository.commit(fleet=desk.text(2))
-    desk.program.ok("sync", desk.path)
-    for arguments in (("get", "runs"), ("suspend", desk.name), ("approve", "0")):
-        done = desk.program.run(*arguments, KUBECONFIG=str(who))
+def test_missing_rights_for_fleets_and_leases_are_reported(testbed: GitTestbed, tmp_path: Path) -> None:
+    """A rejected list is not an empty one; a daemon that cannot read the Lease reports why."""
+    testbed.cluster.kubectl("create", "serviceaccount", testbed.name, "--namespace=default")
+    kubeconfig = testbed.cluster.kubeconfig_of(testbed.name, tmp_path / "no-rights.json")
+    testbed.repository.commit(fleet=testbed.text(2))
+    testbed.program.ok("sync", testbed.path)
+    for arguments in (("get", "runs"), ("suspend", testbed.name), ("approve", "0")):
+        done = testbed.program.run(*arguments, KUBECONFIG=str(kubeconfig))
         assert (done.returncode, done.stdout) == (4, "")
         assert "403" in done.stderr
-    nobody = cli.Cli(desk.program.data_dir, desk.program.environment | {"KUBECONFIG": str(who)})
-    with daemon_process.running(nobody, desk.path, kwok=False) as daemon:
-        said = waiting.until(lambda: daemon.events("lease_not_accessible"))
-        assert "leases" in said[0]["error"]
-    desk.cluster.kubectl("delete", "serviceaccount", desk.name, "--namespace=default")
+    program = cli.Cli(testbed.program.data_dir, testbed.program.environment | {"KUBECONFIG": str(kubeconfig)})
+    with daemon_process.running(program, testbed.path, kwok=False) as daemon:
+        events = waiting.until(lambda: daemon.events("lease_not_accessible"))
+        assert "leases" in events[0]["error"]
+    testbed.cluster.kubectl("delete", "serviceaccount", testbed.name, "--namespace=default")
 
 
-def test_who_names_no_fleet_or_an_unknown_one_is_told_what_to_do(desk: Desk) -> None:
+def test_a_missing_or_unknown_fleet_name_is_an_error_with_a_hint(testbed: GitTestbed) -> None:
     """Nothing is changed."""
-    desk.repository.commit(fleet=desk.text(1))
-    desk.program.ok("sync", desk.path)
+    testbed.repository.commit(fleet=testbed.text(1))
+    testbed.program.ok("sync", testbed.path)
     for command in ("suspend", "resume"):
-        done = desk.program.run(command)
+        done = testbed.program.run(command)
         assert (done.returncode, done.stdout) == (2, "")
         assert f"POST /api/v1/{command}" in done.stderr
-        done = desk.program.run(command, "nobody")
+        done = testbed.program.run(command, "nobody")
         assert (done.returncode, done.stdout) == (2, "")
         assert "'nobody'" in done.stderr
 
 
-def test_a_sync_tells_the_cluster_its_commit(desk: Desk) -> None:
-    """As the daemon does; files that were changed since are told from it."""
-    commit = desk.repository.commit(fleet=desk.text(1))
-    desk.program.ok("sync", desk.path)
-    assert commit[:7] in desk.cluster.kubectl("get", "fleets")
-    first = desk.status()["source"]
-    assert (first["kind"], first["where"]) == ("folder", desk.path)
-    next(desk.repository.root.glob("*.yaml")).write_text(desk.text(2))
-    desk.program.ok("sync", desk.path)
-    second = desk.status()["source"]
+def test_a_sync_writes_its_commit_to_the_status(testbed: GitTestbed) -> None:
+    """Like the daemon; changed files get another revision."""
+    commit = testbed.repository.commit(fleet=testbed.text(1))
+    testbed.program.ok("sync", testbed.path)
+    assert commit[:7] in testbed.cluster.kubectl("get", "fleets")
+    first = testbed.status()["source"]
+    assert (first["kind"], first["where"]) == ("folder", testbed.path)
+    next(testbed.repository.root.glob("*.yaml")).write_text(testbed.text(2))
+    testbed.program.ok("sync", testbed.path)
+    second = testbed.status()["source"]
     assert commit[:7] in second["revision"]
     assert second["revision"] != first["revision"]
     assert second["digest"] != first["digest"]
 
 
-def test_watching_shows_each_change_as_it_comes_and_ends_with_ctrl_c(desk: Desk) -> None:
-    """In a pipe, as lines."""
-    desk.repository.commit(fleet=desk.text(2))
-    desk.program.ok("sync", desk.path)
+def test_status_watch_prints_each_change_until_ctrl_c(testbed: GitTestbed) -> None:
+    """As lines, because standard output is a pipe."""
+    testbed.repository.commit(fleet=testbed.text(2))
+    testbed.program.ok("sync", testbed.path)
     lines: list[str] = []
-    with desk.program.start("status", "--watch") as process:
+    with testbed.program.start("status", "--watch") as process:
         out = process.stdout
         assert out is not None
         reader = threading.Thread(target=lambda: lines.extend(out))
         reader.start()
-        pool = f"pool {desk.name}/pool:"
+        pool = f"pool {testbed.name}/pool:"
         try:
             waiting.until(lambda: any(f"{pool} 2 desired, 2 nodes" in line for line in lines))
-            desk.repository.commit(fleet=desk.text(3))
-            desk.program.ok("sync", desk.path)
+            testbed.repository.commit(fleet=testbed.text(3))
+            testbed.program.ok("sync", testbed.path)
             waiting.until(lambda: any(f"{pool} 3 desired, 3 nodes" in line for line in lines))
-            desk.program.ok("suspend", desk.name)
-            waiting.until(lambda: any(f"fleet {desk.name}: " in line and "Suspended" in line for line in lines))
-            desk.program.ok("delete", desk.name, "--yes")
-            waiting.until(lambda: any(f"fleet {desk.name}: deleted" in line for line in lines))
+            testbed.program.ok("suspend", testbed.name)
+            waiting.until(lambda: any(f"fleet {testbed.name}: " in line and "Suspended" in line for line in lines))
+            testbed.program.ok("delete", testbed.name, "--yes")
+            waiting.until(lambda: any(f"fleet {testbed.name}: deleted" in line for line in lines))
         finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 130
             reader.join()
 
 
-def test_watching_survives_a_cluster_that_goes_away(kwokfleet: cli.Cli) -> None:
-    """It says so once, in its own words and no log's, and ends as ever."""
+def test_status_watch_survives_an_outage(kwokfleet: cli.Cli) -> None:
+    """It is reported once; no log line is printed."""
     kwokfleet.ok("cluster", "up")
     kubeconfig = kwokfleet.ok("cluster", "kubeconfig", "--path").strip()
     lines: list[str] = []
@@ -185,23 +185,23 @@ def test_watching_survives_a_cluster_that_goes_away(kwokfleet: cli.Cli) -> None:
     assert not [line for line in lines if not re.match(r"[-0-9T:]+Z (cluster|fleet|pool|run|withheld)\b", line)]
 
 
-def test_watching_refuses_what_it_cannot_do(desk: Desk) -> None:
-    """It reads no files and prints no JSON."""
-    for arguments in ([desk.path], ["-o", "json"]):
-        done = desk.program.run("status", "--watch", *arguments)
+def test_status_watch_rejects_files_and_json(testbed: GitTestbed) -> None:
+    """Exit code 2 with a hint."""
+    for arguments in ([testbed.path], ["-o", "json"]):
+        done = testbed.program.run("status", "--watch", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert "next:" in done.stderr
 
 
-def test_waves_and_runs_are_listed(desk: Desk) -> None:
-    """What was played, and what waits."""
-    assert "kwokfleet run" in desk.program.run("get", "waves").stderr
-    desk.repository.commit(fleet=desk.text(1, WAVE))
-    with daemon_process.running(desk.program, desk.path, kwok=False):
-        waiting.until(lambda: '"Done"' in desk.program.ok("get", "runs", "-o", "json"))
-    waves = json.loads(desk.program.ok("get", "waves", "-o", "json", "--fleet", desk.name))
+def test_waves_and_runs_are_listed(testbed: GitTestbed) -> None:
+    """Finished and waiting waves."""
+    assert "kwokfleet run" in testbed.program.run("get", "waves").stderr
+    testbed.repository.commit(fleet=testbed.text(1, WAVE))
+    with daemon_process.running(testbed.program, testbed.path, kwok=False):
+        waiting.until(lambda: '"Done"' in testbed.program.ok("get", "runs", "-o", "json"))
+    waves = json.loads(testbed.program.ok("get", "waves", "-o", "json", "--fleet", testbed.name))
     assert [(row["wave"], row["state"], row["submitted"], row["total"]) for row in waves] == [
         ("later", "Waiting", 0, 0),
         ("load", "Done", 20, 20),
     ]
-    assert desk.program.ok("get", "runs", "-o", "name") == f"{desk.name}/load/0\n"
+    assert testbed.program.ok("get", "runs", "-o", "name") == f"{testbed.name}/load/0\n"

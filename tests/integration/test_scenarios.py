@@ -1,7 +1,7 @@
-"""The scenarios that are shipped, shortened, played at once on a real cluster through `kwokfleet test`.
+"""The shipped scenarios, shortened, in one `kwokfleet test` on a real cluster.
 
-They are made smaller and given more time, so that this says whether they work, not how fast this machine is.
-Beside them plays a wave for a scheduler of our own: that is what people test.
+They are smaller and have generous gates: the tests check whether they work, not how fast this machine is.
+A wave with a scheduler of the test runs beside them, which is the main use case.
 """
 
 import re
@@ -33,7 +33,7 @@ WAVES = {
 }
 END_S = 280
 GENEROUS = 10
-"""How much more time everything may take here."""
+"""Factor for the limits of all gates."""
 
 OWN_SCHEDULER = f"""
 apiVersion: kwokfleet.dev/v1alpha1
@@ -58,38 +58,38 @@ spec:
 
 
 def shortened(text: str) -> str:
-    """Return a scenario that takes half a minute: fewer nodes and objects, all waves at once, generous gates."""
-    text = re.sub(r"replicas: (\d{2,})", lambda found: f"replicas: {max(4, int(found[1]) // 2)}", text)
-    text = re.sub(r"count: (\d{2,})", lambda found: f"count: {max(2, int(found[1]) // 10)}", text)
+    """Return a scenario of half a minute: fewer nodes and objects, all waves at once, generous gates."""
+    text = re.sub(r"replicas: (\d{2,})", lambda match: f"replicas: {max(4, int(match[1]) // 2)}", text)
+    text = re.sub(r"count: (\d{2,})", lambda match: f"count: {max(2, int(match[1]) // 10)}", text)
     text = re.sub(r"start: \{after: \w+\}", "start: {after: 1s}", text)
     text = re.sub(r"duration: \w+", "duration: 12s", text)
-    text = re.sub(r"for: (\d{2,})s", lambda found: f"for: {int(found[1]) // 10 or 1}s", text)
+    text = re.sub(r"for: (\d{2,})s", lambda match: f"for: {int(match[1]) // 10 or 1}s", text)
     text = text.replace("every: 1m, for: 1s", "every: 10s, for: 8s")
     text = re.sub(r"throughput: \S+", "throughput: 0.1/s", text)
     head, *gates = re.split(r"(?=\n +expect:)", text)
-    return head + "".join(_generous(each) for each in gates)
+    return head + "".join(_generous(gate) for gate in gates)
 
 
 def _generous(gates: str) -> str:
-    """Return the gates of a wave, and whatever follows them, with more time for each."""
-    longer: Callable[[re.Match[str]], str] = lambda found: f"{found[1]}{float(found[2]) * GENEROUS:g}{found[3]}"  # noqa: E731  # said once
+    """Return gates with more time for each."""
+    longer: Callable[[re.Match[str]], str] = lambda match: f"{match[1]}{float(match[2]) * GENEROUS:g}{match[3]}"  # noqa: E731  # said once
     return re.sub(r"((?:p\d\d|max|deadline): )([\d.]+)(s|m)\b", longer, gates)
 
 
 @dataclass(frozen=True)
-class Played:
-    """What came of the test."""
+class ScenarioOutcome:
+    """Outcome of the test command."""
 
     code: int
-    said: str
+    stderr: str
     table: str
     reports: Path
     results: dict[tuple[str, str], Result]
 
 
 @pytest.fixture(scope="module")
-def played(session_cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
-    """Play all of them by one command, on the session's cluster."""
+def outcome(session_cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioOutcome]:
+    """Run all scenarios with one command on the session's cluster."""
     folder = tmp_path_factory.mktemp("scenarios")
     shutil.copytree(ROOT / "stages", folder / "stages")
     (folder / "fleets").mkdir()
@@ -102,69 +102,71 @@ def played(session_cluster: ControlPlane, tmp_path_factory: pytest.TempPathFacto
         with round_robin_scheduler.running(api, "kwokfleet.dev/fleet=own-scheduler"):
             arguments = ("--kubeconfig", str(session_cluster.kubeconfig), "--report-dir", str(folder / "reports"))
             with program.start("test", str(folder / "fleets"), *arguments, "--timeout", "120s") as process:
-                table, said = process.communicate(timeout=END_S)
+                table, stderr = process.communicate(timeout=END_S)
         api.close()
-        kept = result_store.ResultStore(program.data_dir / "results").find()
-        results = {(each.fleet, each.wave): each.result() for each in kept}
-        yield Played(process.returncode, said, table, folder / "reports", results)
+        stored_results = result_store.ResultStore(program.data_dir / "results").find()
+        results = {(stored.fleet, stored.wave): stored.result() for stored in stored_results}
+        yield ScenarioOutcome(process.returncode, stderr, table, folder / "reports", results)
 
 
-def test_every_scenario_holds_what_it_expects(cluster: ControlPlane, played: Played) -> None:
-    """Exit code 0, every wave played once, every gate held."""
-    assert played.code == 0, played.said
-    assert played.results.keys() == WAVES
-    assert {name: each.passed for name, each in played.results.items()} == dict.fromkeys(WAVES, True)
+def test_every_scenario_passes_its_gates(cluster: ControlPlane, outcome: ScenarioOutcome) -> None:
+    """Exit code 0, and every wave ran once."""
+    assert outcome.code == 0, outcome.stderr
+    assert outcome.results.keys() == WAVES
+    assert {name: result.passed for name, result in outcome.results.items()} == dict.fromkeys(WAVES, True)
 
 
-def test_every_object_of_every_scenario_is_complete(cluster: ControlPlane, played: Played) -> None:
-    """Also those whose nodes failed under them, and those that had to wait for GPUs."""
-    for name, each in played.results.items():
-        assert each.objects.created == each.objects.total, name
-        assert each.objects.failed == 0, name
-        if each.template_kind == "Job":
-            assert each.objects.completed == each.objects.total, name
+def test_every_object_of_every_scenario_completes(cluster: ControlPlane, outcome: ScenarioOutcome) -> None:
+    """Also on failing nodes, and those that waited for GPUs."""
+    for name, result in outcome.results.items():
+        assert result.objects.created == result.objects.total, name
+        assert result.objects.failed == 0, name
+        if result.template_kind == "Job":
+            assert result.objects.completed == result.objects.total, name
 
 
-def test_the_table_has_a_row_for_each_wave(cluster: ControlPlane, played: Played) -> None:
-    """In the order of the files, with what came of it."""
-    rows = [line.split() for line in played.table.splitlines()[1:]]
+def test_the_table_has_a_row_for_each_wave(cluster: ControlPlane, outcome: ScenarioOutcome) -> None:
+    """In the order of the files, with its verdict."""
+    rows = [line.split() for line in outcome.table.splitlines()[1:]]
     assert {row[0] for row in rows} == {"/".join(name) for name in WAVES}
     assert {row[-1] for row in rows} == {"passed"}
 
 
-def test_gangs_have_eight_pods_each(cluster: ControlPlane, played: Played) -> None:
+def test_gangs_have_eight_pods_each(cluster: ControlPlane, outcome: ScenarioOutcome) -> None:
     """All of them ran."""
-    gangs = played.results["gang-bursts", "gangs"]
+    gangs = outcome.results["gang-bursts", "gangs"]
     assert gangs.pods.completed == 8 * gangs.objects.total
 
 
-def test_a_scheduler_of_ones_own_is_measured_by_itself(cluster: ControlPlane, played: Played) -> None:
-    """Latencies and throughput are told for each scheduler, and one that emits no Event has no such time."""
-    made = played.results["own-scheduler", "pods"]
+def test_each_scheduler_is_measured_separately(cluster: ControlPlane, outcome: ScenarioOutcome) -> None:
+    """Latencies and throughput; a scheduler without Events has no Event latency."""
+    result = outcome.results["own-scheduler", "pods"]
     for name in (round_robin_scheduler.NAME, "default-scheduler"):
-        latency = made.latency("scheduling", f"pods/scheduler={name}", Clock.WATCH)
+        latency = result.latency("scheduling", f"pods/scheduler={name}", Clock.WATCH)
         assert latency is not None
         assert latency.count == 3
-    assert {each.scheduler for each in made.throughput} == {"", round_robin_scheduler.NAME, "default-scheduler"}
+    assert {series.scheduler for series in result.throughput} == {"", round_robin_scheduler.NAME, "default-scheduler"}
 
 
-def test_the_reports_are_written(cluster: ControlPlane, played: Played) -> None:
-    """JUnit for the pipeline, a page for people."""
-    assert list(ET.parse(played.reports / "junit.xml").getroot().iter("testcase"))  # noqa: S314  # our own
-    assert list(played.reports.glob("*.html"))
-    assert str(played.reports) in played.said
+def test_the_reports_are_written(cluster: ControlPlane, outcome: ScenarioOutcome) -> None:
+    """JUnit and HTML."""
+    assert list(ET.parse(outcome.reports / "junit.xml").getroot().iter("testcase"))  # noqa: S314  # our own
+    assert list(outcome.reports.glob("*.html"))
+    assert str(outcome.reports) in outcome.stderr
 
 
-def test_the_cluster_is_left_as_it_was(cluster: ControlPlane, played: Played) -> None:
-    """No node, no fleet, no namespace of ours."""
+def test_the_test_removes_its_objects(cluster: ControlPlane, outcome: ScenarioOutcome) -> None:
+    """No node, fleet or namespace is left."""
     assert cluster.get("nodes", "-l", "kwokfleet.dev/fleet")["items"] == []
     assert cluster.get("fleets")["items"] == []
-    there = {each["metadata"]["name"]: each["status"]["phase"] for each in cluster.get("namespaces")["items"]}
-    assert not {name for name, phase in there.items() if phase == "Active"} & {*SCENARIOS, "own-scheduler"}
+    phases = {
+        namespace["metadata"]["name"]: namespace["status"]["phase"] for namespace in cluster.get("namespaces")["items"]
+    }
+    assert not {name for name, phase in phases.items() if phase == "Active"} & {*SCENARIOS, "own-scheduler"}
 
 
-def test_a_fleet_that_is_there_already_is_refused(cluster: ControlPlane, played: Played, kwokfleet: cli.Cli) -> None:
-    """Its waves have been played, and what is there is not the test's to remove."""
+def test_an_existing_fleet_is_an_error(cluster: ControlPlane, outcome: ScenarioOutcome, kwokfleet: cli.Cli) -> None:
+    """Its waves have run already, and its objects are not the test's to delete."""
     kwokfleet.ok("sync", str(ROOT / "fleets" / "quickstart.yaml"), "--yes", "--kubeconfig", str(cluster.kubeconfig))
     done = kwokfleet.run("test", str(ROOT / "fleets" / "quickstart.yaml"), "--kubeconfig", str(cluster.kubeconfig))
     assert done.returncode == 2, done.stderr

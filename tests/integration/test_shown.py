@@ -1,4 +1,4 @@
-"""What diff, get and status show, and the rights that are enough for it."""
+"""Output of diff, get and status, and the rights that they need."""
 
 import json
 import secrets
@@ -15,12 +15,12 @@ Manifest = dict[str, Any]
 
 
 # ----------------------------------------------------------------------------------------
-# what diff shows
+# diff
 
 
 @pytest.fixture
 def differing(fleets: fleet_folder.FleetFolder) -> fleet_folder.FleetFolder:
-    """Make a cluster and files that differ in every way: to create, change, replace, delete, and withheld."""
+    """Return a folder that differs from the cluster: create, update, replace, delete and withheld."""
     labels = {"old": "yes"}
     pools = [{"name": "p", "replicas": 2}, {"name": "q", "replicas": 3, "labels": labels}, {"name": "r", "replicas": 1}]
     fleets.write(fleets.a, {"nodePools": pools})
@@ -37,8 +37,8 @@ def differing(fleets: fleet_folder.FleetFolder) -> fleet_folder.FleetFolder:
     return fleets
 
 
-def test_diff_tells_people_and_programs_the_same(differing: fleet_folder.FleetFolder) -> None:
-    """Text, JSON, Markdown and a unified diff of one plan; none of them changes anything."""
+def test_all_formats_of_diff_show_the_same_plan(differing: fleet_folder.FleetFolder) -> None:
+    """Text, JSON, Markdown and unified diff; none of them changes anything."""
     before = differing.state()
     text = differing.run("diff")
     assert text.returncode == 1
@@ -49,9 +49,9 @@ def test_diff_tells_people_and_programs_the_same(differing: fleet_folder.FleetFo
     details = differing.run("diff", "--details").stdout
     assert f"~ node {differing.a}-p-0: differs" in details
     assert 'metadata.labels["example.com/a"]: (none) -> "b"' in details
-    made = differing.plan()
-    assert made["summary"] == {"create": 2, "update": 3, "replace": 1, "delete": 2, "withheld": 2}
-    assert made["withheld"][0]["digest"] in text.stdout
+    plan = differing.plan()
+    assert plan["summary"] == {"create": 2, "update": 3, "replace": 1, "delete": 2, "withheld": 2}
+    assert plan["withheld"][0]["digest"] in text.stdout
     markdown = differing.run("diff", "-o", "markdown").stdout
     assert f"| {differing.a} | pool p | 1 | 2 labels | 0 | 0 |" in markdown
     unified = differing.run("diff", "-o", "unified").stdout
@@ -61,7 +61,7 @@ def test_diff_tells_people_and_programs_the_same(differing: fleet_folder.FleetFo
 
 
 def test_a_saved_cluster_gives_the_same_diff(differing: fleet_folder.FleetFolder, tmp_path: Path) -> None:
-    """`kubectl get -o json`, and no cluster at all: the same bytes and the same exit code."""
+    """`kubectl get -o json` replaces the cluster: the same output and exit code."""
     saved = tmp_path / "live.json"
     kinds = "nodes,namespaces,configmaps,storageclasses,stages.kwok.x-k8s.io"
     get = ("get", kinds, "--all-namespaces", "--output=json")
@@ -77,10 +77,8 @@ def test_a_saved_cluster_gives_the_same_diff(differing: fleet_folder.FleetFolder
     assert "--show-managed-fields" in doubtful.stderr
 
 
-def test_the_diff_program_of_ones_choice_is_shown_both_sides(
-    differing: fleet_folder.FleetFolder, tmp_path: Path
-) -> None:
-    """Two folders with a file for each object, as kubectl diff has it; its own failure is an error."""
+def test_an_external_diff_program_gets_two_folders(differing: fleet_folder.FleetFolder, tmp_path: Path) -> None:
+    """One file per object, as with kubectl diff; its failure is an error."""
     script = tmp_path / "show"
     script.write_text('#!/bin/sh\necho "options: $1"\ncd "$2" && ls\ncd "$3" && grep -h example.com/a *\nexit 1\n')
     script.chmod(0o755)
@@ -99,12 +97,12 @@ def test_the_diff_program_of_ones_choice_is_shown_both_sides(
 
 
 @pytest.fixture
-def entitled(cluster: ControlPlane, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Return what makes a kubeconfig of a service account with some rights and no others."""
+def kubeconfig_with_rights(cluster: ControlPlane, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Return a function that creates a ServiceAccount with some rights and returns its kubeconfig."""
     name = f"t-{secrets.token_hex(4)}"
 
-    def made(**verbs_of: str) -> str:
-        """Make one: verbs by kind, in kubectl's words."""
+    def create(**verbs_of: str) -> str:
+        """Create it with verbs by kind, as in kubectl."""
         cluster.kubectl("create", "serviceaccount", name, "--namespace=default")
         for number, (kind, verbs) in enumerate(verbs_of.items()):
             role, resource = f"{name}-{number}", kind.replace("__", ".").replace("_", "-")
@@ -112,9 +110,9 @@ def entitled(cluster: ControlPlane, tmp_path: Path) -> Iterator[Callable[..., st
             account = f"--serviceaccount=default:{name}"
             cluster.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", account)
             cluster.kubectl("label", "clusterrole,clusterrolebinding", role, f"{sandbox.LABEL}={name}")
-        return str(cluster.kubeconfig_of(name, tmp_path / "entitled.json"))
+        return str(cluster.kubeconfig_of(name, tmp_path / "rights.json"))
 
-    yield made
+    yield create
     cluster.kubectl("delete", "clusterroles,clusterrolebindings", "--selector", f"{sandbox.LABEL}={name}")
     cluster.kubectl("delete", "serviceaccount", name, "--namespace=default", "--ignore-not-found")
 
@@ -124,31 +122,31 @@ WRITE = f"{READ},create,patch,delete"
 
 
 def test_read_only_rights_are_enough_for_a_diff(
-    differing: fleet_folder.FleetFolder, entitled: Callable[..., str]
+    differing: fleet_folder.FleetFolder, kubeconfig_with_rights: Callable[..., str]
 ) -> None:
-    """The same answer as with all rights; a sync is refused, and has changed nothing."""
-    who = entitled(
+    """The same output as with all rights; a sync is rejected and changes nothing."""
+    kubeconfig = kubeconfig_with_rights(
         nodes=READ, namespaces=READ, configmaps=READ, storageclasses__storage__k8s__io=READ,
         stages__kwok__x_k8s__io=READ, fleets__kwokfleet__dev=READ,
     )  # fmt: skip
-    assert differing.run("diff", KUBECONFIG=who).stdout == differing.run("diff").stdout
-    assert differing.run("status", KUBECONFIG=who).returncode == 1
+    assert differing.run("diff", KUBECONFIG=kubeconfig).stdout == differing.run("diff").stdout
+    assert differing.run("status", KUBECONFIG=kubeconfig).returncode == 1
     before = differing.state()
-    refused = differing.run("sync", "--yes", KUBECONFIG=who)
+    refused = differing.run("sync", "--yes", KUBECONFIG=kubeconfig)
     assert refused.returncode == 4
     assert "403" in refused.stderr
     assert differing.state() == before
 
 
-def test_rights_for_what_is_asked_for_are_enough_for_a_sync(
-    fleets: fleet_folder.FleetFolder, entitled: Callable[..., str]
+def test_a_sync_needs_rights_only_for_the_kinds_of_its_files(
+    fleets: fleet_folder.FleetFolder, kubeconfig_with_rights: Callable[..., str]
 ) -> None:
-    """Of a kind that the files do not ask for nothing needs to be known."""
-    who = entitled(nodes=WRITE, stages__kwok__x_k8s__io=WRITE)
+    """Other kinds are not read."""
+    kubeconfig = kubeconfig_with_rights(nodes=WRITE, stages__kwok__x_k8s__io=WRITE)
     fleets.write(fleets.a, p=2)
     fleets.sync()
     fleets.write(fleets.a, p=3)
-    done = fleets.run("sync", "--yes", KUBECONFIG=who)
+    done = fleets.run("sync", "--yes", KUBECONFIG=kubeconfig)
     assert done.returncode == 0, done.stderr
     assert fleets.count(fleets.a) == 3
     assert "configmaps" in done.stderr
@@ -158,8 +156,8 @@ def test_rights_for_what_is_asked_for_are_enough_for_a_sync(
 # get, status
 
 
-def test_get_lists_what_is_there(fleets: fleet_folder.FleetFolder) -> None:
-    """Fleets, pools, nodes and stages, as tables, JSON and names; no files are needed."""
+def test_get_lists_fleets_pools_nodes_and_stages(fleets: fleet_folder.FleetFolder) -> None:
+    """As tables, JSON and names; no files are needed."""
     nothing = fleets.run("get")
     assert (nothing.returncode, nothing.stdout) == (0, "")
     assert "no pools of kwokfleet" in nothing.stderr
@@ -174,16 +172,16 @@ def test_get_lists_what_is_there(fleets: fleet_folder.FleetFolder) -> None:
         [fleets.b, "p", "1", "1", "1"],
     ]
     listed = json.loads(fleets.run("get", "fleets", "-o", "json").stdout)
-    assert [(each["fleet"], each["nodes"]) for each in listed] == [(fleets.a, 3), (fleets.b, 1)]
+    assert [(item["fleet"], item["nodes"]) for item in listed] == [(fleets.a, 3), (fleets.b, 1)]
     assert fleets.run("get", "nodes", "-o", "name", "--fleet", fleets.b).stdout.split() == [f"{fleets.b}-p-0"]
     assert fleets.run("get", "pools", "-o", "name", "--fleet", fleets.b).stdout.split() == [f"{fleets.b}/p"]
     stages = json.loads(fleets.run("get", "stages", "-o", "json").stdout)
-    assert {each["fleet"] for each in stages} == {"(shared)"}
-    assert {each["kind"] for each in stages} == {"Node", "Pod"}
+    assert {item["fleet"] for item in stages} == {"(shared)"}
+    assert {item["kind"] for item in stages} == {"Node", "Pod"}
 
 
-def test_status_says_whether_all_is_as_the_files_say(fleets: fleet_folder.FleetFolder) -> None:
-    """Exit code 0 if it is, 1 if something differs, is missing, is withheld or is not Ready."""
+def test_the_exit_code_of_status_shows_differences(fleets: fleet_folder.FleetFolder) -> None:
+    """0 if in sync, 1 if something differs, is missing, withheld or not Ready."""
     fleets.write(fleets.a, p=2)
     assert fleets.run("status").returncode == 1
     fleets.sync("--wait", "--timeout", "30s")
@@ -208,15 +206,15 @@ def test_status_says_whether_all_is_as_the_files_say(fleets: fleet_folder.FleetF
     assert "approve" in withheld.stderr
 
 
-def test_what_is_withheld_stands_in_the_cluster(fleets: fleet_folder.FleetFolder) -> None:
-    """The Fleet's status has conditions as kstatus reads them, and the digest."""
+def test_withheld_changes_are_in_the_fleet_status(fleets: fleet_folder.FleetFolder) -> None:
+    """Conditions in the form of kstatus, and the digest."""
     fleets.write(fleets.a, p=3, q=1)
     fleets.sync()
     status = fleets.cluster.get("fleets.kwokfleet.dev", fleets.a)["status"]
-    assert {each["type"]: each["status"] for each in status["conditions"]}["Ready"] == "True"
+    assert {condition["type"]: condition["status"] for condition in status["conditions"]}["Ready"] == "True"
     fleets.write(fleets.a, q=1)
     fleets.sync(code=3)
     status = fleets.cluster.get("fleets.kwokfleet.dev", fleets.a)["status"]
-    [ready] = [each for each in status["conditions"] if each["type"] == "Ready"]
+    [ready] = [condition for condition in status["conditions"] if condition["type"] == "Ready"]
     assert (ready["status"], ready["reason"]) == ("False", "PruneWithheld")
     assert status["withheld"][0]["digest"] == fleets.plan()["withheld"][0]["digest"]
