@@ -65,11 +65,11 @@ class Tab:
 
     def point(self, selector: str) -> None:
         """Move the pointer to the centre of an element."""
-        place = self.value(
+        center = self.value(
             f"(() => {{ const it = document.querySelector({json.dumps(selector)}); it.scrollIntoView();"
             " const box = it.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })()"
         )
-        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=center[0], y=center[1])
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
@@ -78,10 +78,10 @@ class Tab:
             self._rest += read
         text, _, self._rest = self._rest.partition(b"\0")
         received: dict[str, Any] = json.loads(text)
-        self._note(received)
+        self._record(received)
         return received
 
-    def _note(self, received: dict[str, Any]) -> None:
+    def _record(self, received: dict[str, Any]) -> None:
         params = received.get("params", {})
         match received.get("method"):
             case "Network.requestWillBeSent":
@@ -96,8 +96,8 @@ class Tab:
 def open_tab(program: str, file: Path, profile: Path) -> Iterator[Tab]:
     """Open a file in a new browser."""
     (browser_reads, we_write), (we_read, browser_writes) = os.pipe(), os.pipe()
-    wires = f'exec 3<&{browser_reads} 4>&{browser_writes}; exec "$@"'  # it reads from 3 and writes to 4
-    command = ["bash", "-c", wires, "browser", program, *OPTIONS, f"--user-data-dir={profile}"]
+    redirections = f'exec 3<&{browser_reads} 4>&{browser_writes}; exec "$@"'  # it reads from 3 and writes to 4
+    command = ["bash", "-c", redirections, "browser", program, *OPTIONS, f"--user-data-dir={profile}"]
     process = subprocess.Popen(command, pass_fds=(browser_reads, browser_writes), stderr=subprocess.DEVNULL)
     for descriptor in (browser_reads, browser_writes):
         os.close(descriptor)

@@ -86,6 +86,6 @@ def isolated(folder: Path) -> Iterator[Cli]:
     try:
         yield Cli(data_dir, environment)
     finally:
-        mine = settings.from_environment(environment)
+        config = settings.from_environment(environment)
         for name in state.cluster_names(data_dir):
-            cluster.down(mine, name, progress.discard)
+            cluster.down(config, name, progress.discard)

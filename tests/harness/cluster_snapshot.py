@@ -20,12 +20,12 @@ def take(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
     api = client.connect(kubeconfig=cluster.kubeconfig)
     try:
         return {
-            (kind.plural, each["metadata"].get("namespace", ""), each["metadata"]["name"]): (
-                {} if kind.plural in _RESTLESS else each
+            (kind.plural, manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]): (
+                {} if kind.plural in _RESTLESS else manifest
             )
             for kind in discovery.listable_kinds(api)
             if kind.plural not in _FLEETING
-            for each in client.list_objects(api, kind)
+            for manifest in client.list_objects(api, kind)
         }
     finally:
         api.close()
@@ -48,25 +48,25 @@ def wait_until_equal(
     cluster: ControlPlane, before: dict[tuple[str, str, str], Manifest], *, deadline_s: float = 30
 ) -> None:
     """Wait until the cluster equals *before*; fail with the differences."""
-    found: list[str] = []
+    changes: list[str] = []
 
     def is_same() -> bool:
-        found[:] = differences(before, take(cluster))
-        return not found
+        changes[:] = differences(before, take(cluster))
+        return not changes
 
     try:
         waiting.until(is_same, deadline_s=deadline_s)
     except AssertionError as exc:
-        raise AssertionError("\n".join(found)) from exc
+        raise AssertionError("\n".join(changes)) from exc
 
 
 def differences(before: dict[tuple[str, str, str], Manifest], after: dict[tuple[str, str, str], Manifest]) -> list[str]:
     """Return created (+), deleted (-) and changed (~) objects."""
-    come = [f"+ {'/'.join(key)}" for key in after.keys() - before.keys()]
-    gone = [f"- {'/'.join(key)}" for key in before.keys() - after.keys()]
+    created = [f"+ {'/'.join(key)}" for key in after.keys() - before.keys()]
+    deleted = [f"- {'/'.join(key)}" for key in before.keys() - after.keys()]
     changed = [
         f"~ {'/'.join(key)}: {before[key]} -> {after[key]}"
         for key in before.keys() & after.keys()
         if before[key] != after[key]
     ]
-    return sorted(come + gone + changed)
+    return sorted(created + deleted + changed)

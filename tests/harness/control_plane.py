@@ -88,7 +88,7 @@ class ControlPlane:
 
 def log_tails(where: state.ClusterFolder) -> list[tuple[str, str]]:
     """Return a title and the log tail of each component."""
-    return [(f"log of {each}", health.log_end(where, each, TAIL_LINES)) for each in versions.COMPONENTS]
+    return [(f"log of {component}", health.log_end(where, component, TAIL_LINES)) for component in versions.COMPONENTS]
 
 
 def running(name: str = "session", spec: state.Spec | None = None) -> Iterator[ControlPlane]:

@@ -14,7 +14,7 @@ from tests.harness import cli, waiting
 
 STOP_S = 60
 START_S = 60
-TOKEN = "a-token-for-tests"  # noqa: S105  # known to all
+TOKEN = "a-token-for-tests"  # noqa: S105  # not secret
 
 
 class DaemonProcess:
@@ -38,7 +38,7 @@ class DaemonProcess:
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """Return the log entries of one event name."""
-        return [each for each in self.log_entries if each["event"] == kind]
+        return [entry for entry in self.log_entries if entry["event"] == kind]
 
     @property
     def url(self) -> str:
@@ -51,8 +51,8 @@ class DaemonProcess:
 
     def text(self, path: str) -> str:
         """Return the response text of a path."""
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:  # noqa: S310  # loopback
-            return str(answer.read().decode())
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as response:  # noqa: S310  # loopback
+            return str(response.read().decode())
 
     def post(self, path: str, body: object | None = None, token: str = TOKEN) -> int:
         """Send a POST request with the token; return the status."""
@@ -62,10 +62,10 @@ class DaemonProcess:
     def send(self, path: str, data: bytes, headers: dict[str, str]) -> int:
         """Send a POST request; return the status."""
         headers = {"Content-Type": "application/json", **headers}
-        asked = urllib.request.Request(f"{self.url}{path}", data, headers, method="POST")  # noqa: S310  # loopback
+        request = urllib.request.Request(f"{self.url}{path}", data, headers, method="POST")  # noqa: S310  # loopback
         try:
-            with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310  # loopback
-                return int(answer.status)
+            with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310  # loopback
+                return int(response.status)
         except urllib.error.HTTPError as error:
             return error.code
 
@@ -116,12 +116,12 @@ def running(
     program: cli.Cli, *arguments: str, kwok: bool = False, variables: Mapping[str, str] | None = None
 ) -> Iterator[DaemonProcess]:
     """Run a daemon until the block ends."""
-    made = start(program, *arguments, kwok=kwok, variables=variables)
-    with made.process:
+    daemon = start(program, *arguments, kwok=kwok, variables=variables)
+    with daemon.process:
         try:
-            yield made
+            yield daemon
         except BaseException as exc:
-            exc.add_note("log of the daemon:\n" + "\n".join(made.lines[-40:]))
+            exc.add_note("log of the daemon:\n" + "\n".join(daemon.lines[-40:]))
             raise
         finally:
-            made.stop()
+            daemon.stop()

@@ -39,8 +39,8 @@ class DaemonTestbed:
 
     def nodes(self, name: str = "") -> list[Manifest]:
         """Return a fleet's nodes."""
-        found: list[Manifest] = self.cluster.get("nodes", "-l", f"kwokfleet.dev/fleet={name or self.name}")["items"]
-        return found
+        nodes: list[Manifest] = self.cluster.get("nodes", "-l", f"kwokfleet.dev/fleet={name or self.name}")["items"]
+        return nodes
 
     def wait_for_nodes(self, nodes: int, name: str = "") -> None:
         """Wait until a fleet has so many nodes."""
@@ -53,8 +53,8 @@ class DaemonTestbed:
 
     def reason(self, name: str = "") -> str:
         """Return the reason of a fleet's Ready condition."""
-        found = (self.fleet(name).get("status") or {}).get("conditions") or []
-        return next((str(each["reason"]) for each in found if each["type"] == "Ready"), "")
+        conditions = (self.fleet(name).get("status") or {}).get("conditions") or []
+        return next((str(condition["reason"]) for condition in conditions if condition["type"] == "Ready"), "")
 
     def wait_for_reason(self, reason: str, name: str = "") -> None:
         """Wait for a reason of a fleet's Ready condition."""
@@ -62,8 +62,8 @@ class DaemonTestbed:
 
     def event_reasons(self) -> set[str]:
         """Return the reasons of the Events about the fleet."""
-        found = self.cluster.get("events", "-n", "default", "--field-selector", f"involvedObject.name={self.name}")
-        return {each["reason"] for each in found["items"]}
+        events = self.cluster.get("events", "-n", "default", "--field-selector", f"involvedObject.name={self.name}")
+        return {event["reason"] for event in events["items"]}
 
     def run(self, *arguments: str, kwok: bool = False, through: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401  # a context manager
         """Run a daemon on the folder."""

@@ -62,7 +62,7 @@ def kustomize(folder: str, scratch: Path) -> list[Manifest]:
     if folder.startswith("components/"):
         where = scratch / "over"
         where.mkdir(exist_ok=True)
-        base, over = (os.path.relpath(each, where.resolve()) for each in (DEPLOY / "base", DEPLOY / folder))
+        base, over = (os.path.relpath(source, where.resolve()) for source in (DEPLOY / "base", DEPLOY / folder))
         (where / "kustomization.yaml").write_text(f"resources: [{base}]\ncomponents: [{over}]\n")
     kubectl = binaries.ensure(settings.from_environment(os.environ), progress.discard).path("kubectl")
     return parse(_output(str(kubectl), "kustomize", str(where)))
@@ -96,22 +96,22 @@ def _output(*command: str) -> str:
 
 def parse(text: str) -> list[Manifest]:
     """Return the documents of a YAML text."""
-    return [each for each in YAML(typ="safe", pure=False).load_all(text) if each]
+    return [document for document in YAML(typ="safe", pure=False).load_all(text) if document]
 
 
 def by_key(manifests: Iterable[Manifest]) -> dict[objects.ObjectKey, Manifest]:
     """Return objects by key; a duplicate fails."""
-    found: dict[objects.ObjectKey, Manifest] = {}
-    for each in manifests:
-        key = objects.key(each)
-        assert key not in found, f"{key} is a duplicate"
-        found[key] = each
-    return found
+    manifests_by_key: dict[objects.ObjectKey, Manifest] = {}
+    for manifest in manifests:
+        key = objects.key(manifest)
+        assert key not in manifests_by_key, f"{key} is a duplicate"
+        manifests_by_key[key] = manifest
+    return manifests_by_key
 
 
 def in_namespace(manifests: Iterable[Manifest], namespace: str) -> list[Manifest]:
     """Return objects with our namespace replaced."""
-    return [_in_namespace(each, namespace) for each in manifests]
+    return [_in_namespace(manifest, namespace) for manifest in manifests]
 
 
 def _in_namespace(manifest: Manifest, namespace: str) -> Manifest:

@@ -140,8 +140,8 @@ class FaultyProxy:
     def reset_all(self) -> None:
         """Reset every open connection."""
         with self._lock:
-            for each in self._open:
-                each.interrupt()
+            for connection in self._open:
+                connection.interrupt()
 
     def kubeconfig(self, path: Path, **user: str) -> str:
         """Write a kubeconfig for the proxy; without *user*, requests have administrator rights."""
@@ -288,7 +288,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _forward(self, request: ProxiedRequest, fault: Reset | ForwardThen | None) -> None:
         """Forward the request and stream the response."""
         try:
-            answer = self._send_upstream(request)
+            response = self._send_upstream(request)
         except (OSError, http.client.HTTPException):  # the API server is unavailable
             self._disconnect()
             return
@@ -299,7 +299,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if left == 0:
             self._disconnect()
             return
-        self._stream_response(answer, left)
+        self._stream_response(response, left)
 
     def _send_upstream(self, request: ProxiedRequest) -> http.client.HTTPResponse:
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
@@ -313,16 +313,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.upstream = None
             raise
 
-    def _stream_response(self, answer: http.client.HTTPResponse, left: int | None) -> None:
-        self.send_response(answer.status)
-        for name, value in answer.getheaders():
+    def _stream_response(self, response: http.client.HTTPResponse, left: int | None) -> None:
+        self.send_response(response.status)
+        for name, value in response.getheaders():
             if name.lower() not in _HOP_BY_HOP | {"date", "server"}:
                 self.send_header(name, value)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.wfile.flush()  # a watch may send nothing else for a minute
         try:
-            while data := answer.read1(CHUNK):
+            while data := response.read1(CHUNK):
                 if left is not None:
                     data = data[:left]
                     left -= len(data)
@@ -334,7 +334,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         except (OSError, http.client.HTTPException):  # one side disconnected
             self._disconnect()
             return
-        answer.close()  # required before the connection is reused
+        response.close()  # required before the connection is reused
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 

@@ -83,7 +83,7 @@ def _is_complete(cluster: ControlPlane) -> bool:
 @contextmanager
 def assert_unchanged(cluster: ControlPlane) -> Iterator[None]:
     """Check that the block does not change foreign objects."""
-    if not _is_complete(cluster):  # kwok may have played the Stage in an earlier test
+    if not _is_complete(cluster):  # kwok may have applied the Stage in an earlier test
         _create(cluster)
     before = _state(cluster)
     yield

@@ -35,11 +35,11 @@ def run(arguments: list[str], environment: dict[str, str], *, folder: Path | Non
     if _server is None or _server.process.poll() is not None:
         _server = _Server.started()
     request = {"arguments": arguments, "environment": environment, "folder": str(folder or Path.cwd())}
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        given.write(stdin.encode())
-        given.seek(0)
+    with tempfile.TemporaryFile() as input_file, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        input_file.write(stdin.encode())
+        input_file.seek(0)
         try:
-            code = _server.run_command(request, (given, out, err))
+            code = _server.run_command(request, (input_file, out, err))
         except BaseException:  # the state of the channel is unknown
             _server.close()
             raise
@@ -60,21 +60,21 @@ class _Server:
 
     @classmethod
     def started(cls) -> "_Server":
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-m", "tests.harness.fork_server", str(theirs.fileno())]
+        parent_end, child_end = socket.socketpair()
+        with child_end:
+            command = [sys.executable, "-m", "tests.harness.fork_server", str(child_end.fileno())]
             null = subprocess.DEVNULL
             process = subprocess.Popen(
-                command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=null, stdout=null, start_new_session=True
+                command, cwd=ROOT, pass_fds=[child_end.fileno()], stdin=null, stdout=null, start_new_session=True
             )
-        made = cls(process, ours)
-        atexit.register(made.close)
-        return made
+        server = cls(process, parent_end)
+        atexit.register(server.close)
+        return server
 
     def run_command(self, request: dict[str, Any], streams: tuple[IO[bytes], ...]) -> int:
         """Run a command; return its exit code."""
         body = json.dumps(request).encode()
-        socket.send_fds(self.channel, [_NUMBER.pack(len(body))], [each.fileno() for each in streams])
+        socket.send_fds(self.channel, [_NUMBER.pack(len(body))], [stream.fileno() for stream in streams])
         self.channel.sendall(body)
         self.channel.settimeout(START_S)
         pid = _number(self.channel)
@@ -100,13 +100,13 @@ def _number(channel: socket.socket) -> int:
 
 
 def _bytes(channel: socket.socket, count: int) -> bytes:
-    found = b""
-    while len(found) < count:
-        part = channel.recv(count - len(found))
+    data = b""
+    while len(data) < count:
+        part = channel.recv(count - len(data))
         if not part:
             raise EOFError("connection closed")
-        found += part
-    return found
+        data += part
+    return data
 
 
 # ----------------------------------------------------------------------------------------
@@ -138,8 +138,8 @@ def _serve(channel: socket.socket) -> None:
             channel.close()
             _become(request, streams)
             return
-        for each in streams:
-            os.close(each)
+        for stream in streams:
+            os.close(stream)
         channel.sendall(_NUMBER.pack(pid))
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         channel.sendall(_NUMBER.pack(code))
@@ -147,9 +147,9 @@ def _serve(channel: socket.socket) -> None:
 
 def _become(request: dict[str, Any], streams: list[int]) -> None:
     """Set streams, environment, working directory and arguments."""
-    for number, each in enumerate(streams):
-        os.dup2(each, number)
-        os.close(each)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])

@@ -21,9 +21,9 @@ def main(parent: int, name: str, command: list[str]) -> None:
     if os.getppid() != parent:
         sys.exit(1)
     if library.unshare(NEW_HOST_NAME) and library.unshare(NEW_USERS | NEW_HOST_NAME):
-        sys.exit(f"no host name of its own for {name}: {os.strerror(ctypes.get_errno())}")
+        sys.exit(f"cannot set the host name {name}: {os.strerror(ctypes.get_errno())}")
     socket.sethostname(name)
-    os.execv(command[0], command)  # noqa: S606  # no shell wanted
+    os.execv(command[0], command)  # noqa: S606  # without a shell
 
 
 if __name__ == "__main__":

@@ -43,16 +43,18 @@ class HtmlPage(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Record an element."""
-        given = {name: value or "" for name, value in attrs}
+        attributes = {name: value or "" for name, value in attrs}
         self.tags.append(tag)
-        self.outside += [f"{tag} {name}={given[name]}" for name in _URL_ATTRIBUTES & set(given)]
-        self.outside += [f"{tag} style={given['style']}" for _ in _FETCH_CALLS.findall(given.get("style", ""))]
+        self.outside += [f"{tag} {name}={attributes[name]}" for name in _URL_ATTRIBUTES & set(attributes)]
+        self.outside += [
+            f"{tag} style={attributes['style']}" for _ in _FETCH_CALLS.findall(attributes.get("style", ""))
+        ]
         self.outside += [tag] if tag in ("link", "iframe", "object", "embed", "img", "base", "form") else []
-        self.outside += [f"{tag} {name}" for name in given if name.startswith("on")]
+        self.outside += [f"{tag} {name}" for name in attributes if name.startswith("on")]
         if tag == "svg":
-            self._plot = given.get("aria-label", "")
-        if tag == "path" and "line" in given.get("class", "").split():
-            self.lines.setdefault(self._plot, []).append(given)
+            self._plot = attributes.get("aria-label", "")
+        if tag == "path" and "line" in attributes.get("class", "").split():
+            self.lines.setdefault(self._plot, []).append(attributes)
         if tag not in _VOID_TAGS:
             self.open.append(tag)
 

@@ -23,45 +23,45 @@ def violations(value: Any, schema: Any, root: Any, where: str = "") -> list[str]
     if "$ref" in schema:
         return violations(value, root["definitions"][schema["$ref"].rpartition("/")[2]], root, where)
     if "anyOf" in schema:
-        tried = [violations(value, each, root, where) for each in schema["anyOf"]]
+        tried = [violations(value, option, root, where) for option in schema["anyOf"]]
         return [] if [] in tried else min(tried, key=len)
     if "type" in schema:
-        wanted = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        if not any(
-            isinstance(value, TYPES[each]) and (type(value) is not bool or each == "boolean") for each in wanted
-        ):
-            return [f"{where}: not {' or '.join(wanted)}"]
-    found = [f"{where}: {name}" for name, limit in schema.items() if name in LIMITS and not LIMITS[name](value, limit)]
+        types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        if not any(isinstance(value, TYPES[name]) and (type(value) is not bool or name == "boolean") for name in types):
+            return [f"{where}: not {' or '.join(types)}"]
+    violated = [
+        f"{where}: {name}" for name, limit in schema.items() if name in LIMITS and not LIMITS[name](value, limit)
+    ]
     if isinstance(value, dict):
-        found += _property_violations(value, schema, root, where)
+        violated += _property_violations(value, schema, root, where)
     if isinstance(value, list) and "items" in schema:
-        found += [each for item in value for each in violations(item, schema["items"], root, f"{where}[]")]
+        violated += [violation for item in value for violation in violations(item, schema["items"], root, f"{where}[]")]
     for rule in schema.get("allOf", ()):
         if not violations(value, rule["if"], root):
-            found += violations(value, rule["then"], root, where)
-    return found
+            violated += violations(value, rule["then"], root, where)
+    return violated
 
 
 def _property_violations(value: dict[str, Any], schema: Any, root: Any, where: str) -> list[str]:  # noqa: ANN401 - any JSON
-    known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-    found = [f"{where}: needs {name}" for name in schema.get("required", ()) if name not in value]
+    properties, additional = schema.get("properties", {}), schema.get("additionalProperties", True)
+    violated = [f"{where}: needs {name}" for name in schema.get("required", ()) if name not in value]
     for name, item in value.items():
-        inner = known.get(name, others)
+        inner = properties.get(name, additional)
         if inner is False:
-            found.append(f"{where}.{name}: unknown")
+            violated.append(f"{where}.{name}: unknown")
         elif inner is not True:
-            found += violations(item, inner, root, f"{where}.{name}")
-    return found
+            violated += violations(item, inner, root, f"{where}.{name}")
+    return violated
 
 
 LIMITS: dict[str, Any] = {
-    "const": lambda value, wanted: value == wanted,
-    "enum": lambda value, wanted: value in wanted,
-    "pattern": lambda value, wanted: re.search(wanted, value),
-    "minimum": lambda value, wanted: value >= wanted,
-    "maximum": lambda value, wanted: value <= wanted,
-    "exclusiveMinimum": lambda value, wanted: value > wanted,
-    "minLength": lambda value, wanted: len(value) >= wanted,
-    "maxLength": lambda value, wanted: len(value) <= wanted,
-    "minItems": lambda value, wanted: len(value) >= wanted,
+    "const": lambda value, limit: value == limit,
+    "enum": lambda value, limit: value in limit,
+    "pattern": lambda value, limit: re.search(limit, value),
+    "minimum": lambda value, limit: value >= limit,
+    "maximum": lambda value, limit: value <= limit,
+    "exclusiveMinimum": lambda value, limit: value > limit,
+    "minLength": lambda value, limit: len(value) >= limit,
+    "maxLength": lambda value, limit: len(value) <= limit,
+    "minItems": lambda value, limit: len(value) >= limit,
 }

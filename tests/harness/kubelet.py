@@ -52,14 +52,14 @@ class Kubelet:
 
     def pod(self, name: str) -> pod_processes.PodProcess:
         """Return the newest pod with a name prefix."""
-        found = [each for each in list(self.running.values()) if each.name.startswith(name)]
-        assert found, f"no pod {name}* has been here, only {sorted(each.name for each in self.running.values())}"
-        return found[-1]
+        pods = [pod for pod in list(self.running.values()) if pod.name.startswith(name)]
+        assert pods, f"no pod {name}*, only {sorted(pod.name for pod in self.running.values())}"
+        return pods[-1]
 
     def pids(self) -> set[int]:
         """Return the process id of each running pod's first container."""
-        first = [each.containers[0].process for each in self.running.values() if each.containers]
-        return {each.pid for each in first if each is not None and each.poll() is None}
+        processes = [pod.containers[0].process for pod in self.running.values() if pod.containers]
+        return {process.pid for process in processes if process is not None and process.poll() is None}
 
     def log_tails(self) -> list[tuple[str, str]]:
         """Return all log tails."""
@@ -119,15 +119,15 @@ class Kubelet:
         response = self.api.send(Request("GET", f"/api/v1/namespaces/{namespace}/pods"))
         if response.status != 200:
             return
-        found = {each["metadata"]["uid"]: each for each in response.json().get("items") or ()}
-        for uid, manifest in found.items():
+        manifests = {pod["metadata"]["uid"]: pod for pod in response.json().get("items") or ()}
+        for uid, manifest in manifests.items():
             if not manifest["spec"].get("nodeName"):
                 self._bind(manifest)
             elif manifest["spec"]["nodeName"] == self.name and uid not in self.running:
                 self._start_pod(manifest)
         for uid, pod in self.running.items():
             if pod.namespace == namespace:
-                pod.update(found.get(uid))
+                pod.update(manifests.get(uid))
 
     def _bind(self, pod: Manifest) -> None:
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
@@ -150,18 +150,18 @@ class Kubelet:
     def power_off(self) -> None:
         """Kill all processes without reporting it, as in a power failure."""
         self._end_loop()
-        for each in self.running.values():
-            each.power_off()
-        for each in self.running.values():
-            each.join()
+        for pod in self.running.values():
+            pod.power_off()
+        for pod in self.running.values():
+            pod.join()
 
     def stop(self) -> None:
         """Stop all pods and delete the Node."""
         self._end_loop()
-        for each in self.running.values():
-            each.update(None)
-        for each in self.running.values():
-            each.join()
+        for pod in self.running.values():
+            pod.update(None)
+        for pod in self.running.values():
+            pod.join()
         self.api.send(Request("DELETE", f"/api/v1/nodes/{self.name}"))
 
 
@@ -176,21 +176,21 @@ def running(
     """Run the pods of some namespaces until the block ends. Two kubelets must not share a namespace."""
     api = client.connect(kubeconfig=cluster.kubeconfig)
     kwokfleet, kwok = [sys.executable, "-m", "kwokfleet"], [str(cluster.tools.path("kwok"))]
-    usual = {IMAGE: kwokfleet, "kwokfleet": kwokfleet, "kwok": kwok, "/usr/local/bin/kwok": kwok}
-    usual |= {"/usr/local/bin/kwokfleet": kwokfleet}
+    default_programs = {IMAGE: kwokfleet, "kwokfleet": kwokfleet, "kwok": kwok, "/usr/local/bin/kwok": kwok}
+    default_programs |= {"/usr/local/bin/kwokfleet": kwokfleet}
     paths = {"/usr/local/bin": str(cluster.tools.path("kwok").parent)}
-    known = {**usual, **(programs or {})}
-    machine = Kubelet(name or f"machine-{secrets.token_hex(3)}", folder, api, namespaces, known, paths)
-    machine.register()
-    machine.start()
+    all_programs = {**default_programs, **(programs or {})}
+    kubelet = Kubelet(name or f"machine-{secrets.token_hex(3)}", folder, api, namespaces, all_programs, paths)
+    kubelet.register()
+    kubelet.start()
     try:
-        yield machine
+        yield kubelet
     except BaseException as exc:
-        for title, text in machine.log_tails():
+        for title, text in kubelet.log_tails():
             exc.add_note(f"{title}:\n{text}")
         raise
     finally:
-        machine.stop()
+        kubelet.stop()
         api.close()
 
 
@@ -198,10 +198,10 @@ def wait_ready(cluster: ControlPlane, namespace: str, kind: str, name: str, *, d
     """Wait until all replicas of a Deployment or StatefulSet are ready and up to date."""
 
     def ready() -> bool:
-        found = cluster.get(kind, name, "--namespace", namespace)
-        wanted, status = found["spec"]["replicas"], found.get("status", {})
-        counts = [status.get(each, 0) for each in ("replicas", "readyReplicas", "updatedReplicas")]
-        return counts == [wanted] * 3 and status.get("observedGeneration") == found["metadata"]["generation"]
+        workload = cluster.get(kind, name, "--namespace", namespace)
+        replicas, status = workload["spec"]["replicas"], workload.get("status", {})
+        counts = [status.get(count, 0) for count in ("replicas", "readyReplicas", "updatedReplicas")]
+        return counts == [replicas] * 3 and status.get("observedGeneration") == workload["metadata"]["generation"]
 
     waiting.until(ready, deadline_s=deadline_s)
 

@@ -64,9 +64,9 @@ def install_crds(cluster: control_plane.ControlPlane) -> None:
 
 def _established(cluster: control_plane.ControlPlane) -> int:
     """Return the number of established kwok CRDs."""
-    kinds = [each for each in cluster.get("customresourcedefinitions")["items"] if each["spec"]["group"] == GROUP]
-    conditions = [each for kind in kinds for each in kind["status"].get("conditions") or ()]
-    return sum((each["type"], each["status"]) == ("Established", "True") for each in conditions)
+    crd_manifests = [crd for crd in cluster.get("customresourcedefinitions")["items"] if crd["spec"]["group"] == GROUP]
+    conditions = [condition for crd in crd_manifests for condition in crd["status"].get("conditions") or ()]
+    return sum((condition["type"], condition["status"]) == ("Established", "True") for condition in conditions)
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def _free_port() -> int:
 
 def _is_healthy(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
-            return bool(answer.status == 200)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as response:
+            return bool(response.status == 200)
     except (urllib.error.URLError, OSError):
         return False

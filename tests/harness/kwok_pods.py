@@ -15,29 +15,29 @@ _FILES = ("components/kwok-pods/serviceaccount", "components/kwok-pods/configmap
 def install(cluster: ControlPlane, namespace: str) -> None:
     """Install the StatefulSet with 0 replicas, its configuration, its ServiceAccount and its rights."""
     install_statefulset(cluster, namespace)
-    for each in _rights(namespace):
-        cluster.apply(each)
+    for manifest in _rights(namespace):
+        cluster.apply(manifest)
 
 
 def install_statefulset(cluster: ControlPlane, namespace: str) -> None:
     """Install the StatefulSet, its configuration and its ServiceAccount."""
     for file in _FILES:
-        for each in deploy_manifests.parse((deploy_manifests.DEPLOY / f"{file}.yaml").read_text()):
-            each["metadata"]["namespace"] = namespace
-            if each["kind"] == "StatefulSet":  # the PriorityClass is cluster-scoped and not installed
-                del each["spec"]["template"]["spec"]["priorityClassName"]
-            cluster.apply(each)
+        for manifest in deploy_manifests.parse((deploy_manifests.DEPLOY / f"{file}.yaml").read_text()):
+            manifest["metadata"]["namespace"] = namespace
+            if manifest["kind"] == "StatefulSet":  # the PriorityClass is cluster-scoped and not installed
+                del manifest["spec"]["template"]["spec"]["priorityClassName"]
+            cluster.apply(manifest)
 
 
 def _rights(namespace: str) -> Iterator[dict[str, Any]]:
     """Yield kwok's roles and bindings, named after the namespace."""
-    for each in deploy_manifests.parse((deploy_manifests.DEPLOY / "base" / "rights.yaml").read_text()):
-        if each["metadata"]["name"] == NAME:
-            each["metadata"]["name"] = namespace
-            if "subjects" in each:
-                each["roleRef"]["name"] = namespace
-                each["subjects"] = [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}]
-            yield each
+    for manifest in deploy_manifests.parse((deploy_manifests.DEPLOY / "base" / "rights.yaml").read_text()):
+        if manifest["metadata"]["name"] == NAME:
+            manifest["metadata"]["name"] = namespace
+            if "subjects" in manifest:
+                manifest["roleRef"]["name"] = namespace
+                manifest["subjects"] = [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}]
+            yield manifest
 
 
 def uninstall(cluster: ControlPlane, namespace: str) -> None:
@@ -57,10 +57,10 @@ def supervised(
     install(cluster, fleet)
     try:
         with (
-            kubelet.running(cluster, folder / "machine", fleet) as machine,
-            supervised_kwok.running(cluster, folder, fleet, fleet, statefulSet=NAME, **fields) as made,
+            kubelet.running(cluster, folder / "machine", fleet) as node_kubelet,
+            supervised_kwok.running(cluster, folder, fleet, fleet, statefulSet=NAME, **fields) as supervised,
         ):
-            yield made, machine
+            yield supervised, node_kubelet
     finally:
         cluster.kubectl("delete", "statefulset", NAME, "--namespace", fleet, "--wait=false")
         uninstall(cluster, fleet)

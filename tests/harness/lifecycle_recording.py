@@ -1,6 +1,6 @@
-"""Records a Fleet with all lifecycle scenarios, rendered and played by real kwok processes.
+"""Records a Fleet with all lifecycle scenarios, rendered and run by real kwok processes.
 
-Each scenario has its own Lifecycle. One kwok plays them all with Stages from custom resources. Every state of every
+Each scenario has a Lifecycle. One kwok runs them all with Stages from custom resources. Every state of every
 node and pod is recorded with its time. A second kwok has the nodes of one pool and is killed.
 """
 
@@ -133,22 +133,22 @@ def rendered_manifests(folder: Path, *arguments: str) -> list[Manifest]:
 
 def by_wave(objects: list[Manifest]) -> dict[str, list[Manifest]]:
     """Return the objects of waves, by wave name."""
-    found: dict[str, list[Manifest]] = {}
-    for each in objects:
-        wave = each["metadata"].get("labels", {}).get(WAVE)
+    objects_by_wave: dict[str, list[Manifest]] = {}
+    for manifest in objects:
+        wave = manifest["metadata"].get("labels", {}).get(WAVE)
         if wave:
-            found.setdefault(wave, []).append(each)
-    return found
+            objects_by_wave.setdefault(wave, []).append(manifest)
+    return objects_by_wave
 
 
-def conditions(thing: Manifest) -> dict[str, Manifest]:
+def conditions(manifest: Manifest) -> dict[str, Manifest]:
     """Return an object's conditions, by type."""
-    return {each["type"]: each for each in thing["status"].get("conditions", ())}
+    return {condition["type"]: condition for condition in manifest["status"].get("conditions", ())}
 
 
-def is_ready(thing: Manifest) -> bool:
+def is_ready(manifest: Manifest) -> bool:
     """Return whether a pod or node is Ready."""
-    return bool(conditions(thing).get("Ready", {}).get("status") == "True")
+    return bool(conditions(manifest).get("Ready", {}).get("status") == "True")
 
 
 def is_schedulable(node: Manifest) -> bool:
@@ -158,17 +158,17 @@ def is_schedulable(node: Manifest) -> bool:
 
 def phase(*names: str) -> Check:
     """Return a check for a pod's phase."""
-    return lambda thing: thing["status"].get("phase") in names
+    return lambda manifest: manifest["status"].get("phase") in names
 
 
-def state(thing: Manifest, which: str = "containerStatuses") -> Manifest:
+def state(manifest: Manifest, which: str = "containerStatuses") -> Manifest:
     """Return the state of a pod's first container."""
-    return next((dict(each["state"]) for each in thing["status"].get(which, ())[:1]), {})
+    return next((dict(container["state"]) for container in manifest["status"].get(which, ())[:1]), {})
 
 
-def is_creating(thing: Manifest) -> bool:
+def is_creating(manifest: Manifest) -> bool:
     """Return whether a pod's first container is being created."""
-    return bool(state(thing).get("waiting", {}).get("reason") == "ContainerCreating")
+    return bool(state(manifest).get("waiting", {}).get("reason") == "ContainerCreating")
 
 
 def is_spared(pod: Manifest) -> bool:
@@ -178,7 +178,7 @@ def is_spared(pod: Manifest) -> bool:
 
 def failures(states: list[tuple[float, Manifest]]) -> list[tuple[float, float, Manifest]]:
     """Return start, end and last NotReady state of each finished failure of a node."""
-    runs = [(ready, list(group)) for ready, group in itertools.groupby(states, key=lambda each: is_ready(each[1]))]
+    runs = [(ready, list(group)) for ready, group in itertools.groupby(states, key=lambda state: is_ready(state[1]))]
     return [
         (down[0][0], up[0][0], down[-1][1])
         for (was, down), (_, up) in itertools.pairwise(runs)
@@ -233,7 +233,7 @@ class Recorder:
 
     def set_up(self) -> None:
         """Start Stages, kwok and watches."""
-        stages = [each for each in self.objects if each["kind"] == "Stage"]
+        stages = [manifest for manifest in self.objects if manifest["kind"] == "Stage"]
         self.stack.callback(self.send, stages, "delete", "--ignore-not-found", "--wait=false")
         self.send(stages, "apply", "--server-side", "--force-conflicts")
         self.start_kwok("most", f"{FLEET}={self.box.name},{POOL}!=restarted")
@@ -249,25 +249,26 @@ class Recorder:
         self.cluster.kubectl(*command, "--filename", "-", stdin="\n".join(map(json.dumps, objects)))
 
     def add_nodes(self) -> str:
-        """Make the nodes as they are born, and one that is no fake; return its name, once pods can land."""
-        nodes = [each for each in self.objects if each["kind"] == "Node"]
+        """Create all nodes and one node without a fleet; return its name when the nodes are schedulable."""
+        nodes = [manifest for manifest in self.objects if manifest["kind"] == "Node"]
         decoy = self.box.manifest("v1", "Node", "decoy", status=nodes[0]["status"])
         decoy["metadata"]["labels"]["example.com/real"] = "yes"
         self.send([*nodes, decoy], "create")
         name = str(decoy["metadata"]["name"])
         settled = {"plain", "other", "restarted"}
-        wanted = [name, *(each["metadata"]["name"] for each in nodes if each["metadata"]["labels"][POOL] in settled)]
+        expected = [name, *(node["metadata"]["name"] for node in nodes if node["metadata"]["labels"][POOL] in settled)]
         waiting.until(
-            lambda: all(self.nodes.of(each) and is_schedulable(self.nodes.now(each)) for each in wanted), deadline_s=30
+            lambda: all(self.nodes.of(node) and is_schedulable(self.nodes.now(node)) for node in expected),
+            deadline_s=30,
         )
-        waiting.until(lambda: {each["metadata"]["name"] for each in nodes} <= set(self.nodes.names()))
+        waiting.until(lambda: {node["metadata"]["name"] for node in nodes} <= set(self.nodes.names()))
         return name
 
     def touch(self) -> None:
         """Change a node during its boot, as the controller manager may do."""
         node = self.nodes.names(pool="booting")[0]
-        born = self.nodes.of(node)[0][0]
-        waiting.until(lambda: time.monotonic() > born + 2.5)
+        created = self.nodes.of(node)[0][0]
+        waiting.until(lambda: time.monotonic() > created + 2.5)
         self.cluster.kubectl("annotate", "node", node, "example.com/touched=yes")
 
     def run(self) -> Recording:
@@ -277,7 +278,9 @@ class Recorder:
         decoy = self.add_nodes()
         self.touch()
         self.crowd()
-        self.send([each for wave, objects in self.waves.items() if wave != "crowd" for each in objects], "create")
+        self.send(
+            [manifest for wave, objects in self.waves.items() if wave != "crowd" for manifest in objects], "create"
+        )
         labelled = self.fail()
         deleted = self.delete()
         self.restart(doomed)
@@ -285,7 +288,7 @@ class Recorder:
             waiting.until(self.is_over, deadline_s=40)
         return Recording(
             self.box.name,
-            {each["metadata"]["name"]: each for each in self.objects if each["kind"] == "Node"},
+            {manifest["metadata"]["name"]: manifest for manifest in self.objects if manifest["kind"] == "Node"},
             self.waves,
             self.nodes,
             self.pods,
@@ -299,7 +302,7 @@ class Recorder:
         """Run many random outcomes, before any timed scenario."""
         self.send(self.waves["crowd"], "create")
         settled: Check = lambda pod: phase("Failed")(pod) or is_spared(pod)  # noqa: E731 - a condition
-        waiting.until(lambda: sum(settled(self.pods.now(each)) for each in self.pods.names(wave="crowd")) == CROWD)
+        waiting.until(lambda: sum(settled(self.pods.now(pod)) for pod in self.pods.names(wave="crowd")) == CROWD)
 
     def fail(self) -> float:
         """Make a node fail; return the time."""
@@ -312,7 +315,7 @@ class Recorder:
 
     def delete(self) -> float:
         """Delete a running pod; return the time."""
-        waiting.until(lambda: any(is_ready(self.pods.now(each)) for each in self.pods.names(wave="mortal")))
+        waiting.until(lambda: any(is_ready(self.pods.now(pod)) for pod in self.pods.names(wave="mortal")))
         deleted = time.monotonic()
         self.cluster.kubectl(
             "delete", "pod", self.pods.names(wave="mortal")[0], "--namespace", self.box.name, "--wait=false"
@@ -330,14 +333,14 @@ class Recorder:
 
     def is_over(self) -> bool:
         """Return whether all expected states were observed."""
-        ended = [each for wave in ("simple", "sleeper", "drawn", "long") for each in self.pods.names(wave=wave)]
+        ended = [pod for wave in ("simple", "sleeper", "drawn", "long") for pod in self.pods.names(wave=wave)]
         return (
-            all(phase("Succeeded")(self.pods.now(each)) for each in ended)
-            and all(len(failures(self.nodes.of(each))) >= 2 for each in self.nodes.names(pool="flaky"))
-            and all(is_ready(self.pods.now(each)) for each in self.pods.names(wave="prepared"))
+            all(phase("Succeeded")(self.pods.now(pod)) for pod in ended)
+            and all(len(failures(self.nodes.of(node))) >= 2 for node in self.nodes.names(pool="flaky"))
+            and all(is_ready(self.pods.now(pod)) for pod in self.pods.names(wave="prepared"))
         )
 
 
-def wave(thing: Manifest) -> str:
+def wave(manifest: Manifest) -> str:
     """Return the wave of an object."""
-    return str(thing["metadata"]["labels"].get(WAVE, ""))
+    return str(manifest["metadata"]["labels"].get(WAVE, ""))

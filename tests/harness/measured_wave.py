@@ -53,35 +53,35 @@ def wait_for_verdict(testbed: DaemonTestbed) -> str:
 
 
 def stored_result(testbed: DaemonTestbed) -> result_store.StoredResult:
-    """Return what is on the shelf of the only Run."""
-    [found] = result_store.ResultStore(testbed.program.data_dir / "results").find(testbed.name)
-    return found
+    """Return the stored result of the only Run."""
+    [stored] = result_store.ResultStore(testbed.program.data_dir / "results").find(testbed.name)
+    return stored
 
 
 def condition(testbed: DaemonTestbed, kind: str) -> tuple[str, str]:
     """Return the status and message of a fleet's condition."""
-    found = testbed.fleet()["status"]["conditions"]
-    return next((each["status"], each["message"]) for each in found if each["type"] == kind)
+    conditions = testbed.fleet()["status"]["conditions"]
+    return next((condition["status"], condition["message"]) for condition in conditions if condition["type"] == kind)
 
 
 def assert_survives_a_kill(testbed: DaemonTestbed, count: int, rate: str) -> None:
     """Kill a daemon during a Run: the next one finishes it, and its Result has the measurement gap."""
     write_fleet(testbed, count, rate)
-    made = ("jobs", "-n", testbed.name, "-l", "kwokfleet.dev/wave=load")
+    jobs = ("jobs", "-n", testbed.name, "-l", "kwokfleet.dev/wave=load")
     with testbed.run(kwok=True) as daemon:
-        waiting.until(lambda: len(testbed.cluster.get(*made)["items"]) > count // 3)
+        waiting.until(lambda: len(testbed.cluster.get(*jobs)["items"]) > count // 3)
         daemon.kill()
     killed = time.time()
-    before = {each["metadata"]["uid"] for each in testbed.cluster.get(*made)["items"]}
+    before = {job["metadata"]["uid"] for job in testbed.cluster.get(*jobs)["items"]}
     assert len(before) < count
     with testbed.run(kwok=True):
         assert wait_for_verdict(testbed) == "Passed"
-    after = testbed.cluster.get(*made)["items"]
+    after = testbed.cluster.get(*jobs)["items"]
     assert len(after) == count
-    assert before <= {each["metadata"]["uid"] for each in after}
+    assert before <= {job["metadata"]["uid"] for job in after}
     result, pods = stored_result(testbed).result(), list(stored_result(testbed).pods())
     assert (result.state, result.objects.created, result.objects.completed) == ("Done", count, count)
-    assert sorted(each.index for each in pods if each.index is not None) == list(range(count))
+    assert sorted(pod.index for pod in pods if pod.index is not None) == list(range(count))
     [gap] = result.gaps
     assert (gap.why, gap.start.timestamp() <= killed <= gap.end.timestamp()) == ("kwokfleet was not running", True)
     by_watch = result.latency("podStartup", "pods", Clock.WATCH)

@@ -10,15 +10,15 @@ from kwokfleet.reconcile.plan_input import FleetPolicy, PoolPolicy
 from tests.harness import manifests
 
 
-def desired(*wanted: Manifest) -> dict[ObjectKey, Manifest]:
+def desired(*desired_manifests: Manifest) -> dict[ObjectKey, Manifest]:
     """Return desired objects by key."""
-    return {objects.key(each): each for each in wanted}
+    return {objects.key(manifest): manifest for manifest in desired_manifests}
 
 
-def inventory(*there: Observed | Manifest) -> dict[ObjectKey, Observed]:
+def inventory(*items: Observed | Manifest) -> dict[ObjectKey, Observed]:
     """Return observed objects by key."""
-    found = [each if isinstance(each, Observed) else manifests.observe(each) for each in there]
-    return {each.key: each for each in found}
+    observed = [item if isinstance(item, Observed) else manifests.observe(item) for item in items]
+    return {item.key: item for item in observed}
 
 
 def fleet_rules(*pools: str, **fields: Any) -> dict[str, FleetPolicy]:  # noqa: ANN401  # of a Fleet
@@ -31,11 +31,11 @@ def nodes(count: int, pool: str = "gpu", **parts: Any) -> list[Manifest]:  # noq
     return [manifests.node(f"lab-{pool}-{number}", pool=pool, **parts) for number in range(count)]
 
 
-def actions(made: Plan) -> list[tuple[str, str]]:
+def actions(plan: Plan) -> list[tuple[str, str]]:
     """Return the action and object name of each Change."""
-    return [(change.action.value, change.key.name) for change in made.changes]
+    return [(change.action.value, change.key.name) for change in plan.changes]
 
 
-def causes(made: Plan) -> list[tuple[WithheldCause, str, int]]:
+def causes(plan: Plan) -> list[tuple[WithheldCause, str, int]]:
     """Return the cause, Fleet and number of Changes of each Withheld."""
-    return [(each.cause, each.fleet, len(each.changes)) for each in made.withheld]
+    return [(withheld.cause, withheld.fleet, len(withheld.changes)) for withheld in plan.withheld]

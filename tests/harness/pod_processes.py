@@ -1,7 +1,7 @@
 """Runs one pod as local processes: volumes as folders, containers, probes, status.
 
 Volume paths are rewritten in the command, arguments and environment of a container. Programs get the service account
-by `KUBECONFIG`, because /var/run/secrets is shared by the machine.
+by `KUBECONFIG`, because all pods share /var/run/secrets.
 """
 
 import http.client
@@ -132,7 +132,7 @@ class ContainerProcess:
     def _probe(self, address: str) -> None:
         """Probe once. Periods, thresholds and ports are respected, delays are not."""
         kind = "livenessProbe" if self.started_up else "startupProbe"
-        self.next_probe = time.monotonic() + min(self.spec.get(each, {}).get("periodSeconds", 1) for each in _PROBES)
+        self.next_probe = time.monotonic() + min(self.spec.get(probe, {}).get("periodSeconds", 1) for probe in _PROBES)
         alive = self._probe_succeeds(kind, address)
         self.failures = 0 if alive else self.failures + 1
         self.started_up |= alive
@@ -144,7 +144,7 @@ class ContainerProcess:
         get = self.spec.get(kind, {}).get("httpGet")
         if get is None:
             return True
-        ports = {each.get("name"): each["containerPort"] for each in self.spec.get("ports", ())}
+        ports = {port.get("name"): port["containerPort"] for port in self.spec.get("ports", ())}
         url = f"http://{address}:{ports.get(get['port'], get['port'])}{get.get('path', '/')}"
         try:
             with urllib.request.urlopen(url, timeout=self.spec[kind].get("timeoutSeconds", 1)) as response:
@@ -188,7 +188,7 @@ class PodProcess(threading.Thread):
 
     def container(self, name: str = "") -> ContainerProcess:
         """Return the first container with a name prefix."""
-        return next(each for each in self.containers if each.name.startswith(name))
+        return next(container for container in self.containers if container.name.startswith(name))
 
     def logs(self) -> dict[str, str]:
         """Return the logs by file name."""
@@ -203,13 +203,13 @@ class PodProcess(threading.Thread):
         volumes = pod_volumes.Volumes(self._host.api, self._host.folder, manifest)
         while not volumes.refresh() and self._is_desired():
             time.sleep(TICK_S)
-        self.containers = [self._create_container(each, manifest, volumes) for each in manifest["spec"]["containers"]]
+        self.containers = [self._create_container(spec, manifest, volumes) for spec in manifest["spec"]["containers"]]
         self._initialize(
-            [self._create_container(each, manifest, volumes) for each in manifest["spec"].get("initContainers", ())]
+            [self._create_container(spec, manifest, volumes) for spec in manifest["spec"].get("initContainers", ())]
         )
         ticks = 0
         while self._is_desired():
-            changed = [each.restart_or_probe(self.address) for each in self.containers]
+            changed = [container.restart_or_probe(self.address) for container in self.containers]
             if any(changed) or not self._written_status:
                 self._write_status()
             ticks += 1
@@ -219,35 +219,35 @@ class PodProcess(threading.Thread):
         self._end()
 
     def _is_desired(self) -> bool:
-        there = self._manifest is not None and not self._manifest["metadata"].get("deletionTimestamp")
-        return there and not self._powered_off
+        exists = self._manifest is not None and not self._manifest["metadata"].get("deletionTimestamp")
+        return exists and not self._powered_off
 
-    def _initialize(self, first: Sequence[ContainerProcess]) -> None:
+    def _initialize(self, containers: Sequence[ContainerProcess]) -> None:
         """Run init containers one after the other; restartPolicy Always makes a sidecar."""
-        for each in first:
-            if each.spec.get("restartPolicy") == "Always":
-                self.containers.append(each)
+        for container in containers:
+            if container.spec.get("restartPolicy") == "Always":
+                self.containers.append(container)
                 continue
-            while self._is_desired() and (each.process is None or each.process.poll() != 0):
-                if each.process is None or each.process.poll() is not None:
-                    each.start()
+            while self._is_desired() and (container.process is None or container.process.poll() != 0):
+                if container.process is None or container.process.poll() is not None:
+                    container.start()
                 time.sleep(TICK_S)
-            each.end()
+            container.end()
 
     def _end(self) -> None:
         """Terminate the processes, kill them after the grace period, and delete the pod."""
         metadata = {} if self._powered_off else (self._manifest or {}).get("metadata", {})
-        patience = time.monotonic() + metadata.get("deletionGracePeriodSeconds", 5)
-        for each in self.containers:
-            each.end()
-        while time.monotonic() < patience and any(
-            each.process and each.process.poll() is None for each in self.containers
+        deadline = time.monotonic() + metadata.get("deletionGracePeriodSeconds", 5)
+        for container in self.containers:
+            container.end()
+        while time.monotonic() < deadline and any(
+            container.process and container.process.poll() is None for container in self.containers
         ):
             time.sleep(TICK_S)
-        for each in self.containers:
-            each.end(signal.SIGKILL)
-            if each.process is not None:
-                each.process.wait()
+        for container in self.containers:
+            container.end(signal.SIGKILL)
+            if container.process is not None:
+                container.process.wait()
         if metadata:
             options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
             with suppress(errors.ClusterError):
@@ -255,17 +255,17 @@ class PodProcess(threading.Thread):
 
     def _write_status(self) -> None:
         """Write the pod status; a failure is retried with the next change."""
-        containers = [each.status() for each in self.containers]
-        ready = all(each["ready"] for each in containers)
+        containers = [container.status() for container in self.containers]
+        ready = all(container["ready"] for container in containers)
         states = {"PodReadyToStartContainers": True, "Initialized": True, "ContainersReady": ready, "Ready": ready}
         conditions = [
             {
-                "type": each,
-                "status": str(so),
+                "type": kind,
+                "status": str(is_true),
                 "lastTransitionTime": _now(),
-                "reason": None if so else "ContainersNotReady",
+                "reason": None if is_true else "ContainersNotReady",
             }
-            for each, so in states.items()
+            for kind, is_true in states.items()
         ]
         status = {
             "phase": "Running", "podIP": self.address, "podIPs": [{"ip": self.address}], "hostIP": "127.0.0.1",
@@ -280,42 +280,42 @@ class PodProcess(threading.Thread):
 
     def _create_container(self, spec: Manifest, pod: Manifest, volumes: pod_volumes.Volumes) -> ContainerProcess:
         mounts = dict(self._host.paths) | {
-            each["mountPath"]: str(volumes.path(each["name"]) / each.get("subPath", ""))
-            for each in spec.get("volumeMounts", ())
+            mount["mountPath"]: str(volumes.path(mount["name"]) / mount.get("subPath", ""))
+            for mount in spec.get("volumeMounts", ())
         }
         environment = self._environment(spec, pod, volumes)
 
-        places = "|".join(re.escape(each) for each in sorted(mounts, key=len, reverse=True))
-        paths = re.compile(rf"(?<![\w/.-])(?:{places})(?=[/:,]|$)")
+        mount_paths = "|".join(re.escape(path) for path in sorted(mounts, key=len, reverse=True))
+        paths = re.compile(rf"(?<![\w/.-])(?:{mount_paths})(?=[/:,]|$)")
 
-        def here(text: str) -> str:
-            found = _VARIABLE.sub(lambda match: environment.get(match[1], match[0]), text)
-            found = paths.sub(lambda match: mounts[match[0]], found)  # in one step: a local folder may be below /tmp
-            return found.replace("0.0.0.0", self.address)  # noqa: S104  # what would listen everywhere listens there
+        def localize(text: str) -> str:
+            text = _VARIABLE.sub(lambda match: environment.get(match[1], match[0]), text)
+            text = paths.sub(lambda match: mounts[match[0]], text)  # in one step: a local folder may be below /tmp
+            return text.replace("0.0.0.0", self.address)  # noqa: S104  # only the address of the pod
 
         folder = self._host.folder
         scratch = mounts.get("/tmp", str(folder))  # noqa: S108  # the pod's own
-        usual = {"HOME": str(folder), "TMPDIR": scratch, "KWOK_WORKDIR": str(folder)}
-        usual |= {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2]), "HOSTNAME": self.name}
-        usual |= self._api_access(volumes, mounts)
+        variables = {"HOME": str(folder), "TMPDIR": scratch, "KWOK_WORKDIR": str(folder)}
+        variables |= {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2]), "HOSTNAME": self.name}
+        variables |= self._api_access(volumes, mounts)
         program, *more = spec.get("command") or [spec["image"].rpartition(":")[0] or spec["image"]]
-        real = self._host.programs.get(program) or [shutil.which(program) or program]
-        command = [*real, *map(here, [*more, *spec.get("args", ())])]
-        whole = usual | {name: here(value) for name, value in environment.items()}
-        return ContainerProcess(spec, command, whole, folder, self.name)
+        local_program = self._host.programs.get(program) or [shutil.which(program) or program]
+        command = [*local_program, *map(localize, [*more, *spec.get("args", ())])]
+        all_variables = variables | {name: localize(value) for name, value in environment.items()}
+        return ContainerProcess(spec, command, all_variables, folder, self.name)
 
     def _environment(self, spec: Manifest, pod: Manifest, volumes: pod_volumes.Volumes) -> dict[str, str]:
-        found = volumes.all_values(spec.get("envFrom", ()))
-        for each in spec.get("env", ()):
-            origin = each.get("valueFrom", {})
+        variables = volumes.all_values(spec.get("envFrom", ()))
+        for variable in spec.get("env", ()):
+            origin = variable.get("valueFrom", {})
             if "fieldRef" in origin:
-                found[each["name"]] = self._field(origin["fieldRef"]["fieldPath"], pod)
+                variables[variable["name"]] = self._field(origin["fieldRef"]["fieldPath"], pod)
             elif origin:
-                found[each["name"]] = volumes.value(origin)
+                variables[variable["name"]] = volumes.value(origin)
             else:
-                text = each.get("value", "")
-                found[each["name"]] = _VARIABLE.sub(lambda match: found.get(match[1], match[0]), text)
-        return found
+                text = variable.get("value", "")
+                variables[variable["name"]] = _VARIABLE.sub(lambda match: variables.get(match[1], match[0]), text)
+        return variables
 
     def _field(self, path: str, pod: Manifest) -> str:
         if match := re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path):
@@ -328,10 +328,10 @@ class PodProcess(threading.Thread):
         """Return the variables for access to the API server, with a kubeconfig for the pod's token file."""
         server = urlsplit(self._host.api.host)
         secrets = mounts.get(pod_volumes.SERVICE_ACCOUNT)
-        found = {"KUBERNETES_SERVICE_HOST": server.hostname or "", "KUBERNETES_SERVICE_PORT": str(server.port)}
+        variables = {"KUBERNETES_SERVICE_HOST": server.hostname or "", "KUBERNETES_SERVICE_PORT": str(server.port)}
         if secrets:
-            found["KUBECONFIG"] = str(volumes.write_kubeconfig(self._host.api.host, Path(secrets)))
-        return found
+            variables["KUBECONFIG"] = str(volumes.write_kubeconfig(self._host.api.host, Path(secrets)))
+        return variables
 
 
 def _now() -> str:

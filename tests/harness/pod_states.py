@@ -38,10 +38,10 @@ class PodState:
             "status": {"phase": "Pending"},
         }
 
-    def _is(self, condition: str, at: float, *, so: bool = True) -> None:
-        found = [each for each in self.now["status"].get("conditions", ()) if each["type"] != condition]
-        new = {"type": condition, "status": str(so), "lastTransitionTime": timestamp(at)}
-        self._status(conditions=[*found, new])
+    def _set_condition(self, kind: str, at: float, *, status: bool = True) -> None:
+        conditions = [condition for condition in self.now["status"].get("conditions", ()) if condition["type"] != kind]
+        new = {"type": kind, "status": str(status), "lastTransitionTime": timestamp(at)}
+        self._status(conditions=[*conditions, new])
 
     def _status(self, **fields: object) -> None:
         self.now = {**self.now, "status": {**self.now["status"], **fields}}
@@ -54,20 +54,20 @@ class PodState:
     def bound(self, at: float) -> Manifest:
         """Bind it to a node."""
         self.now = {**self.now, "spec": {**self.now["spec"], "nodeName": "node"}}
-        self._is("PodScheduled", at)
+        self._set_condition("PodScheduled", at)
         return self.now
 
     def creating(self, at: float) -> Manifest:
         """Start the creation of its containers."""
         self._status(startTime=timestamp(at))
-        self._is("Initialized", at, so=not self.init)
-        self._is("Ready", at, so=False)
+        self._set_condition("Initialized", at, status=not self.init)
+        self._set_condition("Ready", at, status=False)
         self._container(0, {}, waiting={"reason": "ContainerCreating"})
         return self.now
 
     def initialized(self, at: float) -> Manifest:
         """Complete its init containers."""
-        self._is("Initialized", at)
+        self._set_condition("Initialized", at)
         return self.now
 
     def started(self, at: float, count: int = 0, last: Manifest | None = None) -> Manifest:
@@ -78,19 +78,19 @@ class PodState:
 
     def ready(self, at: float) -> Manifest:
         """Set its Ready condition."""
-        self._is("Ready", at)
+        self._set_condition("Ready", at)
         return self.now
 
     def over(self, started: float, at: float, code: int = 0, reason: str = "Completed") -> Manifest:
         """Terminate it."""
         self._status(phase="Failed" if code else "Succeeded")
-        self._is("Ready", at, so=False)
+        self._set_condition("Ready", at, status=False)
         self._container(0, {}, terminated=terminated_state(started, at, code, reason))
         return self.now
 
     def crashed(self, started: float, at: float, count: int, code: int = 1, reason: str = "Error") -> Manifest:
         """Crash its container: CrashLoopBackOff."""
-        self._is("Ready", at, so=False)
+        self._set_condition("Ready", at, status=False)
         self._container(
             count, {"terminated": terminated_state(started, at, code, reason)}, waiting={"reason": "CrashLoopBackOff"}
         )

@@ -29,7 +29,7 @@ def subject(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> RunInfo:
 
 
 def collector(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> Collector:
-    """Return an empty Book; nodes are called POOL-NUMBER."""
+    """Return an empty Collector; nodes are named POOL-NUMBER."""
     return Collector(subject(total, kind, ends=ends), lambda node: node.rpartition("-")[0])
 
 
@@ -111,7 +111,7 @@ class PodTimeline:
 
     def events(self) -> Iterator[Event]:
         """Yield its watch events, each DELAY_S after its step."""
-        steps = {each for each in (self.created, self.scheduled, self.running, self.over) if each is not None}
+        steps = {time for time in (self.created, self.scheduled, self.running, self.over) if time is not None}
         for step in sorted(steps):
             yield EventType.ADDED if step == self.created else EventType.MODIFIED, self.at(step), T0 + step + DELAY_S
         if self.gone is not None:

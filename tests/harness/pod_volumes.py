@@ -32,10 +32,10 @@ class Volumes:
     def refresh(self) -> bool:
         """Update all volumes; return whether all sources were available."""
         try:
-            for each in self.pod["spec"].get("volumes", ()):
-                self.path(each["name"]).mkdir(parents=True, exist_ok=True)
-                if "emptyDir" not in each:
-                    self._swap(each["name"], self._content(each))
+            for volume in self.pod["spec"].get("volumes", ()):
+                self.path(volume["name"]).mkdir(parents=True, exist_ok=True)
+                if "emptyDir" not in volume:
+                    self._swap(volume["name"], self._content(volume))
         except (errors.ClusterError, KeyError):  # retried with the next refresh
             return False
         return True
@@ -49,21 +49,21 @@ class Volumes:
 
     def all_values(self, origins: Sequence[Manifest]) -> dict[str, str]:
         """Return all values of some ConfigMaps and Secrets."""
-        found: dict[str, str] = {}
+        values: dict[str, str] = {}
         for origin in origins:
             for kind, plural in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
                 if reference := origin.get(kind):
-                    found |= self._data(plural, reference["name"], optional=bool(reference.get("optional")))
-        return found
+                    values |= self._data(plural, reference["name"], optional=bool(reference.get("optional")))
+        return values
 
     def write_kubeconfig(self, server: str, secrets: Path) -> Path:
         """Write a kubeconfig for the pod's service account."""
         user = {"tokenFile": str(secrets / "token")}
-        there = {"server": server, "certificate-authority": str(secrets / "ca.crt")}
+        cluster = {"server": server, "certificate-authority": str(secrets / "ca.crt")}
         content = {
             "apiVersion": "v1", "kind": "Config", "current-context": "pod",
             "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}],
-            "clusters": [{"name": "pod", "cluster": there}], "users": [{"name": "pod", "user": user}],
+            "clusters": [{"name": "pod", "cluster": cluster}], "users": [{"name": "pod", "user": user}],
         }  # fmt: skip
         path = self.folder / "kubeconfig.json"
         path.write_text(json.dumps(content))
@@ -71,47 +71,47 @@ class Volumes:
 
     def _content(self, volume: Manifest) -> dict[str, str]:
         if "projected" in volume:
-            parts = [self._content({**each, "name": volume["name"]}) for each in volume["projected"]["sources"]]
+            parts = [self._content({**source, "name": volume["name"]}) for source in volume["projected"]["sources"]]
             return {name: text for part in parts for name, text in part.items()}
         if "serviceAccountToken" in volume:
             return {volume["serviceAccountToken"]["path"]: self._token(volume["serviceAccountToken"])}
         if "configMap" in volume:
             return self._items("configmaps", volume["configMap"]["name"], volume["configMap"])
         if "secret" in volume:
-            wanted = volume["secret"]
-            return self._items("secrets", wanted.get("secretName") or wanted["name"], wanted)
+            source = volume["secret"]
+            return self._items("secrets", source.get("secretName") or source["name"], source)
         return {}  # downward API volumes are not supported
 
-    def _items(self, plural: str, name: str, wanted: Manifest) -> dict[str, str]:
-        data = self._data(plural, name, optional=bool(wanted.get("optional")))
-        items = wanted.get("items")
-        return {each["path"]: data[each["key"]] for each in items} if items else data
+    def _items(self, plural: str, name: str, source: Manifest) -> dict[str, str]:
+        data = self._data(plural, name, optional=bool(source.get("optional")))
+        items = source.get("items")
+        return {item["path"]: data[item["key"]] for item in items} if items else data
 
     def _data(self, plural: str, name: str, *, optional: bool) -> dict[str, str]:
-        answer = self.api.send(
+        response = self.api.send(
             Request("GET", f"/api/v1/namespaces/{self.pod['metadata']['namespace']}/{plural}/{name}")
         )
-        if answer.status == 404 and optional:
+        if response.status == 404 and optional:
             return {}
-        if answer.status != 200:
-            raise errors.ClusterError(f"{plural} {name}: {answer.status}")
-        data: dict[str, str] = answer.json().get("data") or {}
+        if response.status != 200:
+            raise errors.ClusterError(f"{plural} {name}: {response.status}")
+        data: dict[str, str] = response.json().get("data") or {}
         return {key: base64.b64decode(text).decode() for key, text in data.items()} if plural == "secrets" else data
 
-    def _token(self, wanted: Manifest) -> str:
+    def _token(self, projection: Manifest) -> str:
         """Return a token bound to the pod; it is requested once per audience."""
-        audience = wanted.get("audience", "")
+        audience = projection.get("audience", "")
         if audience not in self._tokens:
             metadata, account = self.pod["metadata"], self.pod["spec"].get("serviceAccountName", "default")
             bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
-            spec: Manifest = {"expirationSeconds": wanted.get("expirationSeconds", 3600), "boundObjectRef": bound}
+            spec: Manifest = {"expirationSeconds": projection.get("expirationSeconds", 3600), "boundObjectRef": bound}
             spec |= {"audiences": [audience]} if audience else {}
             body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
             path = f"/api/v1/namespaces/{metadata['namespace']}/serviceaccounts/{account}/token"
-            answer = self.api.send(Request("POST", path, json.dumps(body).encode()))
-            if answer.status != 201:
-                raise errors.ClusterError(f"token of {account}: {answer.status} {answer.message}")
-            self._tokens[audience] = answer.json()["status"]["token"]
+            response = self.api.send(Request("POST", path, json.dumps(body).encode()))
+            if response.status != 201:
+                raise errors.ClusterError(f"token of {account}: {response.status} {response.message}")
+            self._tokens[audience] = response.json()["status"]["token"]
         return self._tokens[audience]
 
     def _swap(self, name: str, content: dict[str, str]) -> None:

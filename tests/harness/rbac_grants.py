@@ -38,8 +38,8 @@ class Grant:
         """Return the test id."""
         where = f" in {self.namespace}" if self.namespace else ""
         only = f" {'|'.join(self.names)}" if self.names else ""
-        what = f"{self.resource}.{self.group}" if self.group else self.resource
-        return f"{self.role}{where}: {self.verb} {what}{only}"
+        target = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.role}{where}: {self.verb} {target}{only}"
 
     @property
     def slug(self) -> str:
@@ -57,13 +57,13 @@ class Grant:
 
 def documents(file: Path) -> list[Manifest]:
     """Return the objects of a file."""
-    return [each for each in YAML(typ="safe", pure=True).load_all(file.read_text(encoding="utf-8")) if each]
+    return [document for document in YAML(typ="safe", pure=True).load_all(file.read_text(encoding="utf-8")) if document]
 
 
 def roles(*files: Path) -> list[Manifest]:
     """Return the roles with rules in some files."""
-    found = (each for file in files for each in documents(file))
-    return [each for each in found if each["kind"] in ("Role", "ClusterRole") and each.get("rules")]
+    manifests = (manifest for file in files for manifest in documents(file))
+    return [manifest for manifest in manifests if manifest["kind"] in ("Role", "ClusterRole") and manifest.get("rules")]
 
 
 def grants_of(role: Manifest) -> Iterator[Grant]:
@@ -93,8 +93,8 @@ def rules_without(role: Manifest, grant: Grant) -> list[Manifest]:
         if number != grant.rule:
             rules.append(rule)
             continue
-        others = [each for each in rule["resources"] if each != grant.resource]
-        verbs = [each for each in rule["verbs"] if each != grant.verb]
+        others = [resource for resource in rule["resources"] if resource != grant.resource]
+        verbs = [verb for verb in rule["verbs"] if verb != grant.verb]
         rules += [{**rule, "resources": others}] if others else []
         rules += [{**rule, "resources": [grant.resource], "verbs": verbs}] if verbs else []
     return rules

@@ -1,6 +1,6 @@
 """One run of every daemon feature that sends requests, to check the rights in the manifests.
 
-Two daemons with exactly the ServiceAccount's rights sync, repair, prune, drain, play waves, run kwok and scale
+Two daemons with exactly the ServiceAccount's rights sync, repair, prune, drain, run waves, run kwok and scale
 another kwok down; one daemon is killed. At the end kwok runs in pods and then locally again. A viewer runs read-only
 commands.
 """
@@ -125,16 +125,16 @@ def _waves() -> str:
         {"apiVersion": "v1", "kind": "Pod", **_pod()},
     ]
     pod = kinds[-1]
-    made = [(each["kind"].lower(), "played", "general", CHURN, each) for each in kinds]
-    made += [(pool, "staying", pool, "count: 4", pod) for pool in ("asked", "told")]
-    made += [("varied", "varied-{{index}}", "general", "cleanup: 1s", pod)]
+    waves = [(manifest["kind"].lower(), "played", "general", CHURN, manifest) for manifest in kinds]
+    waves += [(pool, "staying", pool, "count: 4", pod) for pool in ("asked", "told")]
+    waves += [("varied", "varied-{{index}}", "general", "cleanup: 1s", pod)]
     return "".join(
         WAVE.format(name=name, namespace=place, pool=pool, more=more, template=json.dumps(template))
-        for name, place, pool, more, template in made
+        for name, place, pool, more, template in waves
     )
 
 
-def _small() -> str:
+def _smaller_fleet() -> str:
     text = FLEET.replace("  waves:\n", "")
     for part, instead in SMALLER.items():
         assert part in text
@@ -143,12 +143,12 @@ def _small() -> str:
 
 
 def _objects() -> str:
-    def written(kind: str, spec: Manifest) -> str:
-        at_large = kind.startswith("Cluster") or kind == "Metric"
-        metadata = {"name": "own", "labels": {"tier": "gold"}} | ({} if at_large else {"namespace": "played"})
+    def render(kind: str, spec: Manifest) -> str:
+        cluster_scoped = kind.startswith("Cluster") or kind == "Metric"
+        metadata = {"name": "own", "labels": {"tier": "gold"}} | ({} if cluster_scoped else {"namespace": "played"})
         return json.dumps({"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
 
-    return "\n---\n".join(written(*each) for each in OBJECTS.items())
+    return "\n---\n".join(render(*item) for item in OBJECTS.items())
 
 
 @dataclass
@@ -161,8 +161,8 @@ class RightsScenario:
 
     def __post_init__(self) -> None:
         """Write kubeconfigs."""
-        self.lab = daemon_testbed.DaemonTestbed(self.cluster, self.program, self.folder)
-        self.files, self.fleet = self.lab.files, self.lab.files / "lab.yaml"
+        self.testbed = daemon_testbed.DaemonTestbed(self.cluster, self.program, self.folder)
+        self.files, self.fleet = self.testbed.files, self.testbed.files / "lab.yaml"
         self.small = self.folder / "small.yaml"
         self.daemon = {
             "KUBECONFIG": str(service_accounts.kubeconfig(self.cluster, self.folder)),
@@ -172,25 +172,25 @@ class RightsScenario:
 
     def run(self) -> None:
         """Run all steps."""
-        self._rival()
+        self._create_other_kwok()
         self._write()
-        self._look(self.files)
-        self._look(self.files / "other.yaml")
+        self._run_viewer_commands(self.files)
+        self._run_viewer_commands(self.files / "other.yaml")
         with ExitStack() as stack:
             first, second = (stack.enter_context(self._running(name)) for name in ("first", "second"))
             waiting.until(lambda: first.is_leader or second.is_leader)
             lead, other = (first, second) if first.is_leader else (second, first)
             lead.wait_synced()
-            self._plays()
-            self._look(self.small)
-            self._drift()
+            self._wait_for_waves()
+            self._run_viewer_commands(self.small)
+            self._repair_drift()
             self._suspend(lead)
             lead.kill()
             waiting.until(lambda: other.is_leader)
             self._shrink(other)
-            self._look(self.files)
-            self._in_pods()
-        waiting.until(lambda: self._rival_has(1))
+            self._run_viewer_commands(self.files)
+            self._move_kwok_to_pods_and_back()
+        waiting.until(lambda: self._other_kwok_has(1))
 
     # set-up
 
@@ -198,12 +198,12 @@ class RightsScenario:
         variables = self.daemon | {"POD_NAME": name}
         return daemon_process.running(self.program, str(self.files), kwok=True, variables=variables)
 
-    def _rival(self) -> None:
+    def _create_other_kwok(self) -> None:
         """Create another kwok Deployment, with the name in kwok's own manifests."""
         namespace, _, name = OTHER_KWOK.partition("/")
         self.cluster.kubectl("create", "deployment", name, "--image=none", "--namespace", namespace)
 
-    def _rival_has(self, replicas: int) -> bool:
+    def _other_kwok_has(self, replicas: int) -> bool:
         namespace, _, name = OTHER_KWOK.partition("/")
         return bool(self.cluster.get("deployment", name, "--namespace", namespace)["spec"]["replicas"] == replicas)
 
@@ -212,52 +212,52 @@ class RightsScenario:
             (self.files / name).parent.mkdir(exist_ok=True)
             (self.files / name).write_text(text)
         (self.files / "controller.yaml").write_text(CONTROLLER)
-        (self.files / "other.yaml").write_text(self.lab.text(1, name="other"))
+        (self.files / "other.yaml").write_text(self.testbed.text(1, name="other"))
         self.fleet.write_text(FLEET + _waves())
-        self.small.write_text(_small())
+        self.small.write_text(_smaller_fleet())
 
-    def _look(self, path: Path) -> None:
+    def _run_viewer_commands(self, path: Path) -> None:
         """Run read-only commands as the viewer; each must exit with 0 or 1."""
         for words in (("diff", str(path)), ("status", str(path)), ("get", "nodes"), ("get", "runs")):
             done = self.program.run(*words, **self.viewer)
             assert done.returncode in (0, 1), f"{words}: {done.returncode}: {done.stdout}{done.stderr}"
 
-    def _there(self, what: str, *more: str) -> list[Manifest]:
-        found: list[Manifest] = self.cluster.get(what, *more)["items"]
-        return found
+    def _list(self, what: str, *more: str) -> list[Manifest]:
+        items: list[Manifest] = self.cluster.get(what, *more)["items"]
+        return items
 
     # steps
 
-    def _plays(self) -> None:
+    def _wait_for_waves(self) -> None:
         """Wait for the waves, their churn and clean-up, and for kwok's Events."""
-        waiting.until(lambda: self._rival_has(0))
+        waiting.until(lambda: self._other_kwok_has(0))
         waiting.until(lambda: {run["state"] for run in self._runs()} == {"Done"} and len(self._runs()) == 9)
-        waiting.until(lambda: not self._there("pods", "--namespace", "played"))
-        talked = ("events", "--namespace", "staying", "--field-selector", "reason=Talks")
-        waiting.until(lambda: any(each.get("count", 1) > 1 for each in self._there(*talked)))
+        waiting.until(lambda: not self._list("pods", "--namespace", "played"))
+        repeated = ("events", "--namespace", "staying", "--field-selector", "reason=Talks")
+        waiting.until(lambda: any(event.get("count", 1) > 1 for event in self._list(*repeated)))
 
     def _runs(self) -> list[Manifest]:
-        found = json.loads(self.program.ok("get", "runs", "--output", "json", **self.viewer))
-        return [dict(each) for each in found]
+        runs = json.loads(self.program.ok("get", "runs", "--output", "json", **self.viewer))
+        return [dict(run) for run in runs]
 
-    def _drift(self) -> None:
+    def _repair_drift(self) -> None:
         """Change one object of each kind; wait until it is repaired."""
         kubectl = self.cluster.kubectl
         kubectl("delete", "node", "lab-general-0", "--wait=false")
         kubectl("label", "node", "lab-general-1", "tier=tin", "--overwrite")
-        less = _merged({"status": {"capacity": {"cpu": "1"}}})
+        less = _merge_patch_options({"status": {"capacity": {"cpu": "1"}}})
         kubectl("patch", "node", "lab-general-2", "--subresource=status", *less)
         kubectl("label", "storageclass", "kwok-volume", f"{SET}=none", "--overwrite")
         kubectl("delete", "stage", "volume-delete")
-        kubectl("patch", "stage", "lab-told", *_merged({"spec": {"delay": {"durationMilliseconds": 900}}}))
-        kubectl("patch", "configmap", CONFIG, *_merged({"data": {"config": "none"}}))
+        kubectl("patch", "stage", "lab-told", *_merge_patch_options({"spec": {"delay": {"durationMilliseconds": 900}}}))
+        kubectl("patch", "configmap", CONFIG, *_merge_patch_options({"data": {"config": "none"}}))
         kubectl("label", OWN, "own", "--namespace=played", "tier=tin", "--overwrite")
-        waiting.until(lambda: len(self._there("nodes", "-l", "tier=gold")) == 3)
+        waiting.until(lambda: len(self._list("nodes", "-l", "tier=gold")) == 3)
         waiting.until(lambda: self.cluster.get("configmap", CONFIG)["data"]["config"] != "none")
         waiting.until(lambda: self.cluster.get("stage", "lab-told")["spec"]["delay"]["durationMilliseconds"] == 500)
-        waiting.until(lambda: not self._there(EVERYTHING, "--namespace=played", "-l", f"{SET}=none"))
+        waiting.until(lambda: not self._list(EVERYTHING, "--namespace=played", "-l", f"{SET}=none"))
         waiting.until(lambda: self.cluster.try_kubectl("get", "stage", "volume-delete").returncode == 0)
-        waiting.until(lambda: not self._there(EVERYTHING, "--namespace=played", "-l", "tier=tin"))
+        waiting.until(lambda: not self._list(EVERYTHING, "--namespace=played", "-l", "tier=tin"))
         waiting.until(lambda: self.cluster.get("node", "lab-general-2")["status"]["capacity"]["cpu"] == "32")
 
     def _suspend(self, lead: daemon_process.DaemonProcess) -> None:
@@ -268,17 +268,17 @@ class RightsScenario:
         """Shrink the files and approve the deletions."""
         self.small.replace(self.fleet)
         (self.files / "other.yaml").unlink()
-        waiting.until(lambda: self._is_small(lead))
+        waiting.until(lambda: self._is_shrunk(lead))
 
-    def _is_small(self, lead: daemon_process.DaemonProcess) -> bool:
+    def _is_shrunk(self, lead: daemon_process.DaemonProcess) -> bool:
         """Approve withheld changes; return whether all removed objects are deleted."""
-        for fleet in self._there("fleets"):
-            for each in fleet["status"].get("withheld") or ():
-                if each.get("digest"):
-                    lead.post("/api/v1/approve", {"digest": each["digest"]})
-        left = [each["metadata"]["name"] for each in self._there(EVERYTHING, "--namespace=played", "-l", OURS)]
-        pools = sorted(each["metadata"]["name"][:-2] for each in self._there("nodes", "-l", OURS))
-        fleets = [each["metadata"]["name"] for each in self._there("fleets")]
+        for fleet in self._list("fleets"):
+            for withheld in fleet["status"].get("withheld") or ():
+                if withheld.get("digest"):
+                    lead.post("/api/v1/approve", {"digest": withheld["digest"]})
+        left = [manifest["metadata"]["name"] for manifest in self._list(EVERYTHING, "--namespace=played", "-l", OURS)]
+        pools = sorted(node["metadata"]["name"][:-2] for node in self._list("nodes", "-l", OURS))
+        fleets = [fleet["metadata"]["name"] for fleet in self._list("fleets")]
         configured = self.cluster.try_kubectl("get", "configmap", CONFIG).returncode == 0
         return (
             fleets == ["lab"]
@@ -287,18 +287,18 @@ class RightsScenario:
             and not configured
         )
 
-    def _in_pods(self) -> None:
+    def _move_kwok_to_pods_and_back(self) -> None:
         """Move kwok to pods and back to the daemon; the pods themselves do not run."""
         kwok_pods.install_statefulset(self.cluster, service_accounts.NAMESPACE)
         (self.files / "controller.yaml").write_text(IN_PODS)
-        waiting.until(lambda: self._pods_asked_for() == 2)
+        waiting.until(lambda: self._statefulset_replicas() == 2)
         (self.files / "controller.yaml").write_text(CONTROLLER)
-        waiting.until(lambda: self._pods_asked_for() == 0)
+        waiting.until(lambda: self._statefulset_replicas() == 0)
 
-    def _pods_asked_for(self) -> int:
-        found = self.cluster.get("statefulset", kwok_pods.NAME, "--namespace", service_accounts.NAMESPACE)
-        return int(found["spec"]["replicas"])
+    def _statefulset_replicas(self) -> int:
+        statefulset = self.cluster.get("statefulset", kwok_pods.NAME, "--namespace", service_accounts.NAMESPACE)
+        return int(statefulset["spec"]["replicas"])
 
 
-def _merged(patch: Manifest) -> tuple[str, str]:
+def _merge_patch_options(patch: Manifest) -> tuple[str, str]:
     return "--type=merge", f"--patch={json.dumps(patch)}"

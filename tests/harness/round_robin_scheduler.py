@@ -30,8 +30,8 @@ def _loop(api: client.KubeClient, nodes: str, stop: threading.Event) -> None:
     turns = itertools.count()
     while not stop.wait(POLL_S):
         waiting = api.send(Request("GET", f"/api/v1/pods?fieldSelector=spec.schedulerName%3D{NAME},spec.nodeName%3D"))
-        there = api.send(Request("GET", f"/api/v1/nodes?labelSelector={nodes}"))
-        names = [each["metadata"]["name"] for each in there.json().get("items") or ()]
+        response = api.send(Request("GET", f"/api/v1/nodes?labelSelector={nodes}"))
+        names = [node["metadata"]["name"] for node in response.json().get("items") or ()]
         for pod in waiting.json().get("items") or ():
             if names:
                 _bind(api, pod["metadata"]["namespace"], pod["metadata"]["name"], names[next(turns) % len(names)])

@@ -39,9 +39,9 @@ class SampleRun:
 
     def store(self, root: Path) -> result_store.StoredResult:
         """Write it to a result store."""
-        there = result_store.ResultStore(root)
-        there.put(self.result, self.pods, self.workloads)
-        return there.find(self.result.fleet, self.result.wave, self.result.run)[0]
+        store = result_store.ResultStore(root)
+        store.put(self.result, self.pods, self.workloads)
+        return store.find(self.result.fleet, self.result.wave, self.result.run)[0]
 
 
 def sample_run(  # noqa: PLR0913  # parameters of a Run
@@ -57,15 +57,15 @@ def sample_run(  # noqa: PLR0913  # parameters of a Run
     job: bool = True,
 ) -> SampleRun:
     """Generate a Run of *pods* one-pod Jobs (or pods) at *rate* per second; a few fail."""
-    dice = random.Random(f"{seed}/{name}")  # noqa: S311 - an example, no secret
-    times = [_pod(dice, index, at.timestamp() + index / rate, slower, job=job) for index in range(pods)]
-    seen = [_unseen(each, at.timestamp(), gap) for each in times] if gap else times
-    jobs = [_workload(each, dice) for each in times] if job else []
-    end = max(each.seen["over"] for each in times)
+    seeded_random = random.Random(f"{seed}/{name}")  # noqa: S311 - an example, no secret
+    times = [_pod(seeded_random, index, at.timestamp() + index / rate, slower, job=job) for index in range(pods)]
+    observed = [_without_gap(pod, at.timestamp(), gap) for pod in times] if gap else times
+    jobs = [_workload(pod, seeded_random) for pod in times] if job else []
+    end = max(pod.seen["over"] for pod in times)
     last = at.timestamp() + (pods - 1) / rate
-    failed = sum(each.phase == "Failed" for each in times)
+    failed = sum(pod.phase == "Failed" for pod in times)
     counts = Counts(total=pods, created=pods, scheduled=pods, running=pods, completed=pods - failed, failed=failed)
-    made = Result(
+    result = Result(
         fleet="lab",
         wave=wave,
         run=name,
@@ -78,8 +78,8 @@ def sample_run(  # noqa: PLR0913  # parameters of a Run
         template_kind="Job" if job else "Pod",
         objects=counts,
         pods=counts,
-        pacing=_pacing(dice, pods, rate),
-        latencies=tuple(_latencies(seen, jobs)),
+        pacing=_pacing(seeded_random, pods, rate),
+        latencies=tuple(_latencies(observed, jobs)),
         throughput=tuple(_throughput(times, at.timestamp())),
         series=_series(times, at, ceil(end - at.timestamp()) + 2, gap),
         gaps=_gaps(at, gap),
@@ -92,7 +92,7 @@ def sample_run(  # noqa: PLR0913  # parameters of a Run
         if failed
         else (),
     )
-    return SampleRun(made.model_copy(update={"gates": _gates(made)}), tuple(seen), tuple(jobs))
+    return SampleRun(result.model_copy(update={"gates": _gates(result)}), tuple(observed), tuple(jobs))
 
 
 def empty_result() -> Result:
@@ -109,12 +109,12 @@ def empty_result() -> Result:
     )
 
 
-def _pod(dice: random.Random, index: int, due: float, slower: float, *, job: bool) -> PodTimes:
-    created = due + dice.uniform(0.002, 0.02)
-    scheduled = created + dice.lognormvariate(-3.2, 0.6) * slower * (1 + index / 900)
-    running = scheduled + dice.uniform(1.0, 1.6) * slower
-    ready = running + dice.uniform(0.05, 0.2)
-    over = running + dice.uniform(9, 11) + dice.expovariate(1 / 4)
+def _pod(seeded_random: random.Random, index: int, due: float, slower: float, *, job: bool) -> PodTimes:
+    created = due + seeded_random.uniform(0.002, 0.02)
+    scheduled = created + seeded_random.lognormvariate(-3.2, 0.6) * slower * (1 + index / 900)
+    running = scheduled + seeded_random.uniform(1.0, 1.6) * slower
+    ready = running + seeded_random.uniform(0.05, 0.2)
+    over = running + seeded_random.uniform(9, 11) + seeded_random.expovariate(1 / 4)
     stamps = {"created": created, "scheduled": scheduled, "running": running, "ready": ready, "over": over}
     pool = POOLS[index % 5 == 0]
     api = {key: float(int(value)) for key, value in stamps.items() if key != "running"}
@@ -128,16 +128,16 @@ def _pod(dice: random.Random, index: int, due: float, slower: float, *, job: boo
         pool=pool,
         scheduler=SCHEDULERS[index % 4 == 0],
         stateless=index % 10 != 0,
-        phase="Failed" if dice.random() < 0.01 else "Succeeded",
-        seen={key: round(value + dice.uniform(0.001, 0.004), 3) for key, value in stamps.items()},
+        phase="Failed" if seeded_random.random() < 0.01 else "Succeeded",
+        seen={key: round(value + seeded_random.uniform(0.001, 0.004), 3) for key, value in stamps.items()},
         api=api
         | {"initialized": api["scheduled"], "started": float(int(running)), "containersReady": api["ready"]}
         | {"event": round(scheduled, 6)},
     )
 
 
-def _workload(pod: PodTimes, dice: random.Random) -> WorkloadTimes:
-    created, over = pod.seen["created"] - 0.01, pod.seen["over"] + dice.uniform(0.05, 0.3)
+def _workload(pod: PodTimes, seeded_random: random.Random) -> WorkloadTimes:
+    created, over = pod.seen["created"] - 0.01, pod.seen["over"] + seeded_random.uniform(0.05, 0.3)
     return WorkloadTimes(
         kind="Job",
         name=pod.owner.partition("/")[2],
@@ -150,7 +150,7 @@ def _workload(pod: PodTimes, dice: random.Random) -> WorkloadTimes:
     )
 
 
-def _unseen(pod: PodTimes, start: float, gap: tuple[float, float]) -> PodTimes:
+def _without_gap(pod: PodTimes, start: float, gap: tuple[float, float]) -> PodTimes:
     hidden = {key for key, value in pod.seen.items() if gap[0] <= value - start < gap[1]}
     return pod.model_copy(update={"seen": {key: value for key, value in pod.seen.items() if key not in hidden}})
 
@@ -158,7 +158,7 @@ def _unseen(pod: PodTimes, start: float, gap: tuple[float, float]) -> PodTimes:
 def _gaps(at: datetime, gap: tuple[float, float] | None) -> tuple[Gap, ...]:
     if not gap:
         return ()
-    start, end = (at + timedelta(seconds=each) for each in gap)
+    start, end = (at + timedelta(seconds=seconds) for seconds in gap)
     return (Gap(start=start, end=end, why="the daemon was not running"),)
 
 
@@ -173,23 +173,23 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 def latency(name: str, of: str, clock: Clock, values: Iterable[float | None]) -> Latency:
     """Return the Latency of some durations in seconds."""
-    found = list(values)
-    known = sorted(round(max(0.0, each), 6) for each in found if each is not None)
-    points = {ceil(len(known) * step / 100) - 1 for step in range(1, 101)} if known else set()
+    durations = list(values)
+    measured = sorted(round(max(0.0, duration), 6) for duration in durations if duration is not None)
+    points = {ceil(len(measured) * step / 100) - 1 for step in range(1, 101)} if measured else set()
     return Latency(
         name=name,
         of=of,
         clock=clock,
-        count=len(known),
-        missing=len(found) - len(known),
-        min=known[0] if known else None,
-        mean=round(sum(known) / len(known), 6) if known else None,
-        p50=percentile(known, 50),
-        p90=percentile(known, 90),
-        p95=percentile(known, 95),
-        p99=percentile(known, 99),
-        max=known[-1] if known else None,
-        cdf=tuple((known[place], round((place + 1) / len(known), 6)) for place in sorted(points)),
+        count=len(measured),
+        missing=len(durations) - len(measured),
+        min=measured[0] if measured else None,
+        mean=round(sum(measured) / len(measured), 6) if measured else None,
+        p50=percentile(measured, 50),
+        p90=percentile(measured, 90),
+        p95=percentile(measured, 95),
+        p99=percentile(measured, 99),
+        max=measured[-1] if measured else None,
+        cdf=tuple((measured[index], round((index + 1) / len(measured), 6)) for index in sorted(points)),
     )
 
 
@@ -204,35 +204,35 @@ def _latencies(pods: Sequence[PodTimes], jobs: Sequence[WorkloadTimes]) -> Itera
         ("ready", "ready"),
         ("completion", "over"),
     ):
-        yield latency(name, "pods", Clock.WATCH, (_between(each.seen, "created", end) for each in pods))
+        yield latency(name, "pods", Clock.WATCH, (_between(pod.seen, "created", end) for pod in pods))
         written = {"running": "started"}.get(end, end)
-        yield latency(name, "pods", Clock.API, (_between(each.api, "created", written) for each in pods))
+        yield latency(name, "pods", Clock.API, (_between(pod.api, "created", written) for pod in pods))
     groups: list[tuple[str, Callable[[PodTimes], bool]]] = [
         ("pods", lambda _: True),
-        ("pods/stateless", lambda each: each.stateless),
-        ("pods/stateful", lambda each: not each.stateless),
+        ("pods/stateless", lambda pod: pod.stateless),
+        ("pods/stateful", lambda pod: not pod.stateless),
     ]
-    for of, wanted in groups:
-        chosen = [each for each in pods if wanted(each)]
+    for of, is_in_group in groups:
+        group = [pod for pod in pods if is_in_group(pod)]
         steps = {"create": "created", "schedule": "scheduled", "run": "running", "watch": "running"}
         for name in ("create_to_schedule", "schedule_to_run", "run_to_watch", "schedule_to_watch", "create_to_run"):
             first, _, last = name.partition("_to_")
             ends = (steps[first], steps[last])
-            yield latency(name, of, Clock.CL2_2026, (_between(each.seen, *ends) for each in chosen))
-        yield latency("pod_startup", of, Clock.CL2_2026, (_between(each.seen, "created", "running") for each in chosen))
+            yield latency(name, of, Clock.CL2_2026, (_between(pod.seen, *ends) for pod in group))
+        yield latency("pod_startup", of, Clock.CL2_2026, (_between(pod.seen, "created", "running") for pod in group))
         yield latency(
-            "create_to_schedule", of, Clock.CL2_2024, (_between(each.api, "created", "event") for each in chosen)
+            "create_to_schedule", of, Clock.CL2_2024, (_between(pod.api, "created", "event") for pod in group)
         )
-        yield latency("pod_startup", of, Clock.CL2_2024, (_old_startup(each) for each in chosen))
+        yield latency("pod_startup", of, Clock.CL2_2024, (_old_startup(pod) for pod in group))
     for name in SCHEDULERS:
-        chosen = [each for each in pods if each.scheduler == name]
-        waits = (_between(each.seen, "created", "scheduled") for each in chosen)
+        group = [pod for pod in pods if pod.scheduler == name]
+        waits = (_between(pod.seen, "created", "scheduled") for pod in group)
         yield latency("scheduling", f"pods/scheduler={name}", Clock.WATCH, waits)
     if jobs:
         for name, end in (("dispatch", "dispatched"), ("start", "started"), ("completion", "over")):
-            yield latency(name, "Job", Clock.WATCH, (_between(each.seen, "created", end) for each in jobs))
+            yield latency(name, "Job", Clock.WATCH, (_between(job.seen, "created", end) for job in jobs))
             if end != "dispatched":
-                yield latency(name, "Job", Clock.API, (_between(each.api, "created", end) for each in jobs))
+                yield latency(name, "Job", Clock.API, (_between(job.api, "created", end) for job in jobs))
 
 
 def _old_startup(pod: PodTimes) -> float | None:
@@ -241,13 +241,13 @@ def _old_startup(pod: PodTimes) -> float | None:
 
 def _throughput(pods: Sequence[PodTimes], start: float) -> Iterable[Throughput]:
     for name in ("", *SCHEDULERS):
-        when = sorted(each.seen["scheduled"] - start for each in pods if not name or each.scheduler == name)
-        if not when:
+        times = sorted(pod.seen["scheduled"] - start for pod in pods if not name or pod.scheduler == name)
+        if not times:
             continue
-        counts = [0] * (int(when[-1] // 5) + 1)
-        for each in when:
-            counts[int(each // 5)] += 1
-        rates = sorted(each / 5 for each in counts)
+        counts = [0] * (int(times[-1] // 5) + 1)
+        for time in times:
+            counts[int(time // 5)] += 1
+        rates = sorted(count / 5 for count in counts)
         yield Throughput(
             scheduler=name,
             windows=len(rates),
@@ -255,12 +255,12 @@ def _throughput(pods: Sequence[PodTimes], start: float) -> Iterable[Throughput]:
             p90=percentile(rates, 90),
             p99=percentile(rates, 99),
             max=rates[-1],
-            mean=round(len(when) / max(0.001, when[-1] - when[0]), 3),
+            mean=round(len(times) / max(0.001, times[-1] - times[0]), 3),
         )
 
 
-def _pacing(dice: random.Random, count: int, rate: float) -> Pacing:
-    late = sorted(abs(dice.gauss(0.0006, 0.0008)) for _ in range(count))
+def _pacing(seeded_random: random.Random, count: int, rate: float) -> Pacing:
+    late = sorted(abs(seeded_random.gauss(0.0006, 0.0008)) for _ in range(count))
     return Pacing(
         count=count,
         p50=percentile(late, 50),
@@ -276,22 +276,22 @@ def _pacing(dice: random.Random, count: int, rate: float) -> Pacing:
 def _series(pods: Sequence[PodTimes], at: datetime, seconds: int, gap: tuple[float, float] | None) -> Series:
     start = at.timestamp()
 
-    def level(first: str, last: str, wanted: Callable[[PodTimes], bool] = lambda _: True) -> list[float]:
+    def level(first: str, last: str, selects: Callable[[PodTimes], bool] = lambda _: True) -> list[float]:
         change = [0] * (seconds + 1)
-        for each in filter(wanted, pods):
-            change[min(seconds, ceil(each.seen.get(first, start) - start))] += 1
-            change[min(seconds, ceil(each.seen.get(last, start) - start))] -= 1
-        total, found = 0, []
+        for pod in filter(selects, pods):
+            change[min(seconds, ceil(pod.seen.get(first, start) - start))] += 1
+            change[min(seconds, ceil(pod.seen.get(last, start) - start))] -= 1
+        total, levels = 0, []
         for by in change[:seconds]:
             total += by
-            found.append(float(total))
-        return found
+            levels.append(float(total))
+        return levels
 
-    def rate(what: str, wanted: Callable[[PodTimes], bool] = lambda _: True) -> list[float]:
-        found = [0.0] * seconds
-        for each in filter(wanted, pods):
-            found[min(seconds - 1, ceil(each.seen.get(what, start) - start))] += 1
-        return found
+    def rate(milestone: str, selects: Callable[[PodTimes], bool] = lambda _: True) -> list[float]:
+        rates = [0.0] * seconds
+        for pod in filter(selects, pods):
+            rates[min(seconds - 1, ceil(pod.seen.get(milestone, start) - start))] += 1
+        return rates
 
     columns: dict[str, list[float]] = {
         "pending": level("created", "running"),
@@ -302,25 +302,25 @@ def _series(pods: Sequence[PodTimes], at: datetime, seconds: int, gap: tuple[flo
         "completed/s": rate("over"),
     }
     for name in SCHEDULERS:
-        columns[f"pending/{name}"] = level("created", "scheduled", lambda each, name=name: each.scheduler == name)  # type: ignore[misc]
-        columns[f"scheduled/s/{name}"] = rate("scheduled", lambda each, name=name: each.scheduler == name)  # type: ignore[misc]
+        columns[f"pending/{name}"] = level("created", "scheduled", lambda pod, name=name: pod.scheduler == name)  # type: ignore[misc]
+        columns[f"scheduled/s/{name}"] = rate("scheduled", lambda pod, name=name: pod.scheduler == name)  # type: ignore[misc]
     for pool in POOLS:
-        bound = level("scheduled", "over", lambda each, pool=pool: each.pool == pool)  # type: ignore[misc]
-        columns[f"utilisation/{pool}/cpu"] = [round(each / 300, 4) for each in bound]
+        bound = level("scheduled", "over", lambda pod, pool=pool: pod.pool == pool)  # type: ignore[misc]
+        columns[f"utilisation/{pool}/cpu"] = [round(count / 300, 4) for count in bound]
         if pool == "gpu":
-            columns[f"utilisation/{pool}/nvidia.com/gpu"] = [round(each / 64, 4) for each in bound]
-    columns["utilisation/*/cpu"] = [round(each / 600, 4) for each in level("scheduled", "over")]
-    hidden = range(*(int(each) for each in gap)) if gap else ()
-    shown = {
-        name: tuple(None if place in hidden else each for place, each in enumerate(values))
+            columns[f"utilisation/{pool}/nvidia.com/gpu"] = [round(count / 64, 4) for count in bound]
+    columns["utilisation/*/cpu"] = [round(count / 600, 4) for count in level("scheduled", "over")]
+    hidden = range(*(int(second) for second in gap)) if gap else ()
+    visible = {
+        name: tuple(None if index in hidden else value for index, value in enumerate(values))
         for name, values in columns.items()
     }
-    return Series(start=at, step_s=1.0, columns=shown)
+    return Series(start=at, step_s=1.0, columns=visible)
 
 
-def _gates(made: Result) -> tuple[GateResult, ...]:
-    startup = made.latency("podStartup", "pods", Clock.WATCH)
-    peak = made.throughput[0].max or 0.0
+def _gates(result: Result) -> tuple[GateResult, ...]:
+    startup = result.latency("podStartup", "pods", Clock.WATCH)
+    peak = result.throughput[0].max or 0.0
     slow = startup.p99 if startup and startup.p99 is not None else 0.0
     return (
         GateResult(name="podStartup.p99", want="at most 2s", got=f"{slow:.3f}s", passed=slow <= 2, clock=Clock.WATCH),
@@ -328,8 +328,8 @@ def _gates(made: Result) -> tuple[GateResult, ...]:
         GateResult(
             name="failures",
             want="at most 0",
-            got=str(made.objects.failed),
-            passed=not made.objects.failed,
-            why="" if not made.objects.failed else f"{made.objects.failed} Jobs failed: OOMKilled, exit code 137",
+            got=str(result.objects.failed),
+            passed=not result.objects.failed,
+            why="" if not result.objects.failed else f"{result.objects.failed} Jobs failed: OOMKilled, exit code 137",
         ),
     )

@@ -32,7 +32,9 @@ def documents(name: str) -> list[Manifest]:
 
 def stages(name: str) -> dict[str, Manifest]:
     """Return the specs of a set's Stages, by name."""
-    return {each["metadata"]["name"]: each["spec"] for each in documents(name) if each["kind"] == "Stage"}
+    return {
+        document["metadata"]["name"]: document["spec"] for document in documents(name) if document["kind"] == "Stage"
+    }
 
 
 def add_node(box: Sandbox, name: str, labels: dict[str, str] | None = None, *, schedulable: bool = True) -> str:
@@ -40,10 +42,12 @@ def add_node(box: Sandbox, name: str, labels: dict[str, str] | None = None, *, s
     node = box.manifest("v1", "Node", name)
     node["metadata"]["labels"] |= labels or {}
     box.cluster.apply(node)
-    made = str(node["metadata"]["name"])
+    node_name = str(node["metadata"]["name"])
     if schedulable:
-        waiting.until(lambda: ready(box, made) == "True" and not box.cluster.get("node", made)["spec"].get("taints"))
-    return made
+        waiting.until(
+            lambda: ready(box, node_name) == "True" and not box.cluster.get("node", node_name)["spec"].get("taints")
+        )
+    return node_name
 
 
 def ready(box: Sandbox, node: str) -> str:
@@ -51,9 +55,9 @@ def ready(box: Sandbox, node: str) -> str:
     return str(conditions(box.cluster.get("node", node)).get("Ready", {}).get("status", "none"))
 
 
-def conditions(thing: Manifest) -> dict[str, Manifest]:
+def conditions(manifest: Manifest) -> dict[str, Manifest]:
     """Return an object's conditions, by type."""
-    return {each["type"]: each for each in thing["status"].get("conditions", ())}
+    return {condition["type"]: condition for condition in manifest["status"].get("conditions", ())}
 
 
 def pod_spec(node: str, *names: str, **fields: Any) -> Manifest:  # noqa: ANN401 - a manifest
@@ -88,21 +92,21 @@ def pod(box: Sandbox, name: str) -> Manifest:
     return box.cluster.get("pod", name, "--namespace", box.name)
 
 
-def wait_for_pod(box: Sandbox, name: str, is_so: Callable[[Manifest], bool], deadline_s: float = 30) -> Manifest:
+def wait_for_pod(box: Sandbox, name: str, check: Callable[[Manifest], bool], deadline_s: float = 30) -> Manifest:
     """Wait until a check holds for a pod; return that pod."""
     seen: list[Manifest] = []
 
     def look() -> bool:
         seen[:] = [pod(box, name)]
-        return is_so(seen[0])
+        return check(seen[0])
 
     waiting.until(look, deadline_s=deadline_s)
     return seen[0]
 
 
-def is_ready(thing: Manifest) -> bool:
+def is_ready(manifest: Manifest) -> bool:
     """Return whether a pod or node is Ready."""
-    return bool(conditions(thing).get("Ready", {}).get("status") == "True")
+    return bool(conditions(manifest).get("Ready", {}).get("status") == "True")
 
 
 def wait_for_job(box: Sandbox, job: str) -> Manifest:
@@ -115,9 +119,11 @@ def wait_for_job(box: Sandbox, job: str) -> Manifest:
 
 def phase(name: str) -> Callable[[Manifest], bool]:
     """Return a check for a pod's phase."""
-    return lambda thing: bool(thing["status"].get("phase") == name)
+    return lambda manifest: bool(manifest["status"].get("phase") == name)
 
 
-def is_backing_off(thing: Manifest) -> bool:
+def is_backing_off(manifest: Manifest) -> bool:
     """Return whether a pod's first container is backing off."""
-    return bool(thing["status"]["containerStatuses"][0]["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff")
+    return bool(
+        manifest["status"]["containerStatuses"][0]["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff"
+    )

@@ -43,7 +43,7 @@ class SyncTestbed:
 
     def nodes(self) -> dict[str, Manifest]:
         """Return the managed nodes by name."""
-        return {each["metadata"]["name"]: each for each in self.cluster.get("nodes", "--selector", OURS)["items"]}
+        return {node["metadata"]["name"]: node for node in self.cluster.get("nodes", "--selector", OURS)["items"]}
 
     def names(self) -> list[str]:
         """Return the names of the managed nodes; faster than nodes()."""
