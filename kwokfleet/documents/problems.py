@@ -36,6 +36,11 @@ class Finding:
     """Whether to report the position of the key instead of its value."""
 
 
+def warning(field_path: FieldPath, what: str, hint: str, rule: str, *, at_key: bool = False) -> Finding:
+    """Return a Finding of severity warning."""
+    return Finding(field_path, what, hint, Severity.WARNING, rule, at_key)
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
     """A mistake at a line of a file."""

@@ -61,8 +61,7 @@ def this_platform() -> tuple[str, str]:
     system, machine = platform.system().lower(), platform.machine().lower()
     if system not in ("linux", "darwin") or machine not in _MACHINES:
         raise errors.HostError(
-            f"the control plane does not run on {system}/{machine}",
-            hint="use Linux or macOS on amd64 or arm64",
+            f"the control plane does not run on {system}/{machine}", hint="use Linux or macOS on amd64 or arm64"
         )
     return system, _MACHINES[machine]
 
@@ -83,8 +82,7 @@ def _overrides(bin_dir: Path) -> dict[str, LocatedBinary]:
     if not overrides:
         reason = "contains none of the binaries" if bin_dir.is_dir() else "is not a folder"
         raise errors.InputError(
-            f"the binary folder {bin_dir} {reason}",
-            hint=f"it must contain one or more of: {', '.join(_names())}",
+            f"the binary folder {bin_dir} {reason}", hint=f"it must contain one or more of: {', '.join(_names())}"
         )
     return overrides
 

@@ -25,9 +25,7 @@ TAIL_LINES = 40
 
 _CAUSES = (
     causes.FailureCause(
-        causes.DISK,
-        "the disk is full",
-        f"free {NEEDED_BYTES >> 30} GB, or set KWOKFLEET_CACHE_DIR to a larger disk",
+        causes.DISK, "the disk is full", f"free {NEEDED_BYTES >> 30} GB, or set KWOKFLEET_CACHE_DIR to a larger disk"
     ),
     causes.FailureCause(
         r"SECURITY ERROR|checksum mismatch",

@@ -369,10 +369,8 @@ def _remove_if_empty(where: state.ClusterFolder) -> None:
 def _refusal(where: state.ClusterFolder, folder_state: state.FolderState, detail: str) -> errors.NotOursError:
     if folder_state is state.FolderState.FOREIGN:
         return errors.NotOursError(
-            f"{where.root} was not created by kwokfleet",
-            hint="move that folder, or use another name: --name",
+            f"{where.root} was not created by kwokfleet", hint="move that folder, or use another name: --name"
         )
     return errors.NotOursError(
-        f"{where.root} is damaged: {detail}",
-        hint=f"create the cluster again: {_recreate_command(where)}",
+        f"{where.root} is damaged: {detail}", hint=f"create the cluster again: {_recreate_command(where)}"
     )

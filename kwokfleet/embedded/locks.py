@@ -61,8 +61,7 @@ def _acquire(path: Path, until: float, on_wait: Callable[[str], None]) -> int:
             if time.monotonic() > until:
                 os.close(descriptor)
                 raise errors.DeadlineError(
-                    f"{path} is still locked by process {holder}",
-                    hint=f"wait until it ends, or end it: kill {holder}",
+                    f"{path} is still locked by process {holder}", hint=f"wait until it ends, or end it: kill {holder}"
                 ) from None
             time.sleep(POLL_S)
         else:

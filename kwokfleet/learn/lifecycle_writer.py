@@ -131,10 +131,7 @@ def fleet_text(lesson: LearnedLifecycle, about: Provenance, called: str) -> str:
             "apiVersion": fleet_api.API_VERSION,
             "kind": "Fleet",
             "metadata": {"name": called},
-            "spec": {
-                "nodePools": [{"name": "general", "replicas": 10}],
-                "waves": [_wave(lesson, about)],
-            },
+            "spec": {"nodePools": [{"name": "general", "replicas": 10}], "waves": [_wave(lesson, about)]},
         }
     )
     entry = [f"  {line}" for line in ("lifecycles:", *_entry(lesson, about))]

@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kwokfleet.documents import problems
-from kwokfleet.documents.problems import FieldPath, Finding, Severity
+from kwokfleet.documents.problems import FieldPath, Finding, warning
 from kwokfleet.stagelint import cel, jq, schema
 
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _PLAIN_PATH = re.compile(r"(?:\.[A-Za-z_]\w*|\.?\[[0-9]*\]\??)+")
 
 OUTAGE = "kwok stops all Stages of this kind, then crashes"
+_UNREGISTERED_HINT = "use jq, for example jq: {key: '.status.conditions[] | select(.type == \"Ready\") | .status', ...}"
 _RESULT_TYPES = {
     "condition": ("bool", "dyn"),
     "delay": ("string", "duration", "int", "uint", "double", "dyn"),
@@ -27,20 +28,17 @@ def check_jq_requirement(content: Mapping[str, Any], where: FieldPath) -> Iterat
     yield from _jq(key, (*where, "key"))
     if operator not in jq.OPERATORS:
         what = f"unknown operator {operator!r}: {OUTAGE}" if operator else f"operator is required: {OUTAGE}"
-        yield Finding(
-            (*where, "operator"), what, problems.suggestion(operator, jq.OPERATORS), rule="stage-bad-operator"
-        )
+        hint = problems.suggestion(operator, jq.OPERATORS)
+        yield Finding((*where, "operator"), what, hint, rule="stage-bad-operator")
     elif operator in ("In", "NotIn") and not schema.get(content, "values"):
-        yield Finding(
-            (*where, "operator"), f"{operator} requires values: {OUTAGE}", "add values", rule="stage-bad-values"
-        )
+        what = f"{operator} requires values: {OUTAGE}"
+        yield Finding((*where, "operator"), what, "add values", rule="stage-bad-values")
     elif operator in ("Exists", "DoesNotExist") and schema.get(content, "values"):
-        yield Finding(
-            (*where, "values"), f"{operator} does not allow values: {OUTAGE}", "remove values", rule="stage-bad-values"
-        )
+        what = f"{operator} does not allow values: {OUTAGE}"
+        yield Finding((*where, "values"), what, "remove values", rule="stage-bad-values")
     elif values and all(map(_NUMBER.fullmatch, values)) and _PLAIN_PATH.fullmatch(key):
         what = f"if {key} is a number, it never equals a value: kwok compares strings"
-        yield _warning((*where, "values"), what, f"use key: {key} | tostring", "stage-number-value")
+        yield warning((*where, "values"), what, f"use key: {key} | tostring", "stage-number-value")
 
 
 def check_value_from(stage: Mapping[str, Any], where: FieldPath, used_for: str) -> Iterator[Finding]:
@@ -51,14 +49,14 @@ def check_value_from(stage: Mapping[str, Any], where: FieldPath, used_for: str) 
     deprecated = schema.text(source, "expressionFrom")
     is_jq, is_cel = isinstance(source.get("jq"), Mapping), isinstance(source.get("cel"), Mapping)
     if not (is_jq or is_cel or deprecated):
-        yield _warning(where, "has no expression, so kwok ignores it", "add jq: {expression: ...}", "stage-empty-from")
+        yield warning(where, "has no expression, so kwok ignores it", "add jq: {expression: ...}", "stage-empty-from")
     if is_jq:
         yield from _jq(schema.text(source, "jq", "expression"), (*where, "jq", "expression"))
     elif deprecated:
         yield from _jq(deprecated, (*where, "expressionFrom"))
     if deprecated:
         what = "is deprecated, and ignored because jq is set" if is_jq else "is deprecated"
-        yield _warning((*where, "expressionFrom"), what, "use jq: {expression: ...}", "stage-deprecated-expression")
+        yield warning((*where, "expressionFrom"), what, "use jq: {expression: ...}", "stage-deprecated-expression")
     if is_cel and where[-1] == "jitterDurationFrom":
         what = "kwok ignores CEL in jitterDurationFrom, so there is no jitter"
         yield Finding((*where, "cel"), what, "use jq", rule="stage-cel-jitter")
@@ -76,16 +74,16 @@ def check_cel_expression(
     path = (*where, "expression")
     if analysis.problem:
         what = f"the CEL expression does not compile ({analysis.problem}): {OUTAGE}"
-        yield Finding(path, what, _cel_hint(analysis.problem), rule="stage-bad-cel")
+        hint = _UNREGISTERED_HINT if "did not register" in analysis.problem else "fix the expression"
+        yield Finding(path, what, hint, rule="stage-bad-cel")
         return
     if analysis.null_time:
         what = "a time is never null in kwok's CEL, even if it is not set"
-        yield Finding(
-            path, what, "use has(), for example !has(self.metadata.deletionTimestamp)", rule="stage-cel-null-time"
-        )
+        hint = "use has(), for example !has(self.metadata.deletionTimestamp)"
+        yield Finding(path, what, hint, rule="stage-cel-null-time")
     if analysis.unchecked_key and used_for != "delay" and not _checked_elsewhere(stage, analysis.unchecked_key):
         what = f"if {analysis.unchecked_key} does not exist, the expression fails and no Stage matches the object"
-        yield _warning(path, what, "check for it first, with has(...) or 'key' in map", "stage-cel-missing-key")
+        yield warning(path, what, "check for it first, with has(...) or 'key' in map", "stage-cel-missing-key")
     yield from _check_result_type(analysis.result_type, path, used_for)
 
 
@@ -107,7 +105,7 @@ def _check_result_type(result_type: str, path: FieldPath, used_for: str) -> Iter
         yield Finding(path, what, f"return {_RESULT_TYPES[used_for][0]}", rule=f"stage-cel-not-{used_for}")
     elif used_for == "delay" and result_type in ("int", "uint", "double"):
         hint = 'return a string like "10s", or duration("10s")'
-        yield _warning(path, "kwok interprets a number as nanoseconds", hint, "stage-cel-nanoseconds")
+        yield warning(path, "kwok interprets a number as nanoseconds", hint, "stage-cel-nanoseconds")
 
 
 def _jq(expression: str, where: FieldPath) -> Iterator[Finding]:
@@ -115,13 +113,3 @@ def _jq(expression: str, where: FieldPath) -> Iterator[Finding]:
     if problem:
         hint = "start a path with a dot: .status.phase" if "/0 is not defined" in problem else "fix the expression"
         yield Finding(where, f"the jq expression does not compile ({problem}): {OUTAGE}", hint, rule="stage-bad-jq")
-
-
-def _cel_hint(problem: str) -> str:
-    if "did not register" in problem:
-        return "use jq, for example jq: {key: '.status.conditions[] | select(.type == \"Ready\") | .status', ...}"
-    return "fix the expression"
-
-
-def _warning(where: FieldPath, what: str, hint: str, rule: str) -> Finding:
-    return Finding(where, what, hint, Severity.WARNING, rule)

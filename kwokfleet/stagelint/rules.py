@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from kwokfleet.documents import problems
-from kwokfleet.documents.problems import FieldPath, Finding, Severity
+from kwokfleet.documents.problems import FieldPath, Finding, warning
 from kwokfleet.stagelint import expression_rules, schema, step_rules
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
@@ -34,7 +34,7 @@ def check(stage: Mapping[str, Any], where: FieldPath = ()) -> list[Finding]:
         *step_rules.check(stage),
         *_loop(stage),
     ]
-    return [_under(where, finding) for finding in findings]
+    return [replace(finding, field_path=(*where, *finding.field_path)) for finding in findings]
 
 
 def check_set(stages: Sequence[tuple[FieldPath, Mapping[str, Any]]]) -> list[Finding]:
@@ -42,24 +42,12 @@ def check_set(stages: Sequence[tuple[FieldPath, Mapping[str, Any]]]) -> list[Fin
     return [*_duplicate_names(stages), *_never_chosen(stages)]
 
 
-def _under(where: FieldPath, finding: Finding) -> Finding:
-    return replace(finding, field_path=(*where, *finding.field_path))
-
-
-def _warning(where: FieldPath, what: str, hint: str, rule: str) -> Finding:
-    return Finding(where, what, hint, Severity.WARNING, rule)
-
-
 def _identity(stage: Mapping[str, Any]) -> Iterator[Finding]:
     """Check apiVersion, kind, name and resourceRef."""
     for key, expected in (("apiVersion", schema.API_VERSION), ("kind", "Stage")):
         if schema.get(stage, key) != expected:
-            yield Finding(
-                (key,),
-                f"must be {expected} for a kwok Stage",
-                f"set {key}: {expected}",
-                rule="stage-wrong-kind",
-            )
+            what = f"must be {expected} for a kwok Stage"
+            yield Finding((key,), what, f"set {key}: {expected}", rule="stage-wrong-kind")
     name = schema.text(stage, "metadata", "name")
     if not name:
         yield Finding(("metadata", "name"), "a name is required", "add metadata.name", rule="stage-missing-name")
@@ -70,48 +58,31 @@ def _identity(stage: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _resource(kind: str, group: str) -> Iterator[Finding]:
-    where: FieldPath = ("spec", "resourceRef")
+    kind_path, group_path = ("spec", "resourceRef", "kind"), ("spec", "resourceRef", "apiGroup")
     if not kind:
-        yield Finding(
-            (*where, "kind"),
-            "the kind of the objects is required",
-            "add kind, for example Pod or Node",
-            rule="stage-missing-kind",
-        )
+        what, hint = "the kind of the objects is required", "add kind, for example Pod or Node"
+        yield Finding(kind_path, what, hint, rule="stage-missing-kind")
     elif not _KIND.fullmatch(kind):
-        hint = (
-            problems.suggestion(kind, ["Node", "Pod"])
-            if problems.closest_name(kind, ["Node", "Pod"])
-            else "use the kind of the objects, for example Deployment"
-        )
-        yield Finding(
-            (*where, "kind"), f"{kind!r} is not a valid kind, so no object matches", hint, rule="stage-bad-kind"
-        )
+        close = problems.closest_name(kind, ["Node", "Pod"])
+        hint = f"did you mean {close!r}?" if close else "use the kind of the objects, for example Deployment"
+        yield Finding(kind_path, f"{kind!r} is not a valid kind, so no object matches", hint, rule="stage-bad-kind")
     if not _GROUP.fullmatch(group):
-        hint = "use v1, or GROUP/VERSION like apps/v1"
-        yield Finding(
-            (*where, "apiGroup"),
+        what, hint = (
             f"{group!r} is not a valid API version, so no object matches",
-            hint,
-            rule="stage-bad-api-group",
+            "use v1, or GROUP/VERSION like apps/v1",
         )
+        yield Finding(group_path, what, hint, rule="stage-bad-api-group")
     elif kind in ("Node", "Pod") and group != "v1":
-        yield Finding(
-            (*where, "apiGroup"),
-            f"must be v1 for {kind}, got {group}: no object matches",
-            "set apiGroup: v1",
-            rule="stage-bad-api-group",
-        )
+        what = f"must be v1 for {kind}, got {group}: no object matches"
+        yield Finding(group_path, what, "set apiGroup: v1", rule="stage-bad-api-group")
 
 
 def _selector(stage: Mapping[str, Any]) -> Iterator[Finding]:
     where: FieldPath = ("spec", "selector")
     if schema.get(stage, *map(str, where)) is None:
-        has_key = "selector" in schema.mapping(stage, "spec")
-        what = "a selector is required: kwok silently drops the Stage"
-        yield Finding(
-            where if has_key else ("spec",), what, "use selector: {} to match all objects", rule="stage-null-selector"
-        )
+        path = where if "selector" in schema.mapping(stage, "spec") else ("spec",)
+        what, hint = "a selector is required: kwok silently drops the Stage", "use selector: {} to match all objects"
+        yield Finding(path, what, hint, rule="stage-null-selector")
     for index, requirement in schema.maps(stage, *map(str, where), "matchExpressions"):
         yield from _requirement_form(requirement, (*where, "matchExpressions", index))
     for path, language, content in schema.requirements(stage):
@@ -120,12 +91,9 @@ def _selector(stage: Mapping[str, Any]) -> Iterator[Finding]:
         elif language == "cel":
             yield from expression_rules.check_cel_expression(content, path, stage, "condition")
         else:
-            yield Finding(
-                path,
-                f"jq or cel is required: {expression_rules.OUTAGE}",
-                "add jq: {key, operator, values} or cel: {expression}",
-                rule="stage-bad-requirement",
-            )
+            what = f"jq or cel is required: {expression_rules.OUTAGE}"
+            hint = "add jq: {key, operator, values} or cel: {expression}"
+            yield Finding(path, what, hint, rule="stage-bad-requirement")
 
 
 def _requirement_form(requirement: Mapping[str, Any], where: FieldPath) -> Iterator[Finding]:
@@ -133,26 +101,16 @@ def _requirement_form(requirement: Mapping[str, Any], where: FieldPath) -> Itera
     deprecated = [name for name in ("key", "operator", "values") if requirement.get(name) is not None]
     is_jq, is_cel = isinstance(requirement.get("jq"), Mapping), isinstance(requirement.get("cel"), Mapping)
     if is_cel and (is_jq or schema.text(requirement, "key")):
-        yield Finding(
-            (*where, "cel"),
-            "kwok ignores cel because jq is set",
-            "make it a separate requirement",
-            rule="stage-two-languages",
-        )
+        what, hint = "kwok ignores cel because jq is set", "make it a separate requirement"
+        yield Finding((*where, "cel"), what, hint, rule="stage-two-languages")
     if is_jq and deprecated:
-        yield Finding(
-            (*where, deprecated[0]),
-            f"kwok ignores {deprecated[0]} because jq is set",
-            "remove it, or make it a separate requirement",
-            rule="stage-two-languages",
-        )
-    elif deprecated and not is_jq:
-        yield _warning(
-            (*where, deprecated[0]),
-            "this form of a requirement is deprecated",
-            "use jq: {key: ..., operator: ..., values: [...]}",
-            "stage-bare-requirement",
-        )
+        what = f"kwok ignores {deprecated[0]} because jq is set"
+        hint = "remove it, or make it a separate requirement"
+        yield Finding((*where, deprecated[0]), what, hint, rule="stage-two-languages")
+    elif deprecated:
+        hint = "use jq: {key: ..., operator: ..., values: [...]}"
+        what = "this form of a requirement is deprecated"
+        yield warning((*where, deprecated[0]), what, hint, "stage-bare-requirement")
 
 
 def _weight(stage: Mapping[str, Any]) -> Iterator[Finding]:
@@ -163,12 +121,8 @@ def _weight(stage: Mapping[str, Any]) -> Iterator[Finding]:
 def _not_negative(stage: Mapping[str, Any], where: FieldPath) -> Iterator[Finding]:
     value = schema.number(stage, *map(str, where))
     if value is not None and value < 0:
-        yield Finding(
-            where,
-            f"must be 0 or more, got {value}: the API server rejects the Stage",
-            "use 0 or more",
-            rule="stage-negative",
-        )
+        what = f"must be 0 or more, got {value}: the API server rejects the Stage"
+        yield Finding(where, what, "use 0 or more", rule="stage-negative")
 
 
 def _delay(stage: Mapping[str, Any]) -> Iterator[Finding]:
@@ -176,26 +130,15 @@ def _delay(stage: Mapping[str, Any]) -> Iterator[Finding]:
     for name in ("durationMilliseconds", "jitterDurationMilliseconds"):
         yield from _not_negative(stage, (*where, name))
     delay = schema.mapping(stage, "spec", "delay")
-    base, jitter = (
-        schema.number(delay, "durationMilliseconds"),
-        schema.number(delay, "jitterDurationMilliseconds"),
-    )
+    base, jitter = schema.number(delay, "durationMilliseconds"), schema.number(delay, "jitterDurationMilliseconds")
+    jitter_path = (*where, "jitterDurationMilliseconds")
     if base is not None and jitter is not None and 0 <= jitter < base:
         what = f"must be at least durationMilliseconds ({base}), got {jitter}: kwok waits only {jitter} ms"
-        yield Finding(
-            (*where, "jitterDurationMilliseconds"),
-            what,
-            "increase it (it is the maximum delay), or remove it",
-            rule="stage-jitter-below-duration",
-        )
+        hint = "increase it (it is the maximum delay), or remove it"
+        yield Finding(jitter_path, what, hint, rule="stage-jitter-below-duration")
     elif jitter is not None and schema.mapping(delay, "durationFrom") and not delay.get("jitterDurationFrom"):
         what = f"limits durationFrom to {jitter} ms: the jitter is the maximum delay"
-        yield _warning(
-            (*where, "jitterDurationMilliseconds"),
-            what,
-            "remove it, or add jitterDurationFrom",
-            "stage-jitter-caps-duration",
-        )
+        yield warning(jitter_path, what, "remove it, or add jitterDurationFrom", "stage-jitter-caps-duration")
     yield from expression_rules.check_value_from(stage, (*where, "durationFrom"), "delay")
     yield from expression_rules.check_value_from(stage, (*where, "jitterDurationFrom"), "delay")
 
@@ -214,12 +157,8 @@ def _loop(stage: Mapping[str, Any]) -> Iterator[Finding]:
     ]
     if changing and not any(action.operation in ("delete", "finalizers") for action in actions):
         what = "endless loop: the Stage matches again after it played, changes the object each time and has no delay"
-        yield _warning(
-            changing[0].at("template"),
-            what,
-            "add a delay, or a requirement that is not met afterwards",
-            "stage-hot-loop",
-        )
+        hint = "add a delay, or a requirement that is not met afterwards"
+        yield warning(changing[0].at("template"), what, hint, "stage-hot-loop")
 
 
 def _duplicate_names(stages: Sequence[tuple[FieldPath, Mapping[str, Any]]]) -> Iterator[Finding]:
@@ -234,42 +173,28 @@ def _duplicate_names(stages: Sequence[tuple[FieldPath, Mapping[str, Any]]]) -> I
 
 def _never_chosen(stages: Sequence[tuple[FieldPath, Mapping[str, Any]]]) -> Iterator[Finding]:
     """Find Stages of weight 0 whose objects all match a Stage with a weight."""
+    weighted = [other for _, other in stages if (schema.number(other, "spec", "weight") or 0) > 0]
     for where, stage in stages:
         if schema.get(stage, "spec", "weightFrom") or schema.number(stage, "spec", "weight"):
             continue
-        for _, other in stages:
-            if (
-                (schema.number(other, "spec", "weight") or 0) > 0
-                and _same_kind(stage, other)
-                and _implies(stage, other)
-            ):
-                name = schema.text(other, "metadata", "name")
-                what = (
-                    f"the Stage is never chosen: its weight is 0, and Stage {name!r} with a weight matches "
-                    f"the same objects"
-                )
-                yield Finding(
-                    (*where, "spec", "weight"),
-                    what,
-                    "set a weight, or narrow the selector of the other Stage",
-                    rule="stage-zero-weight",
-                )
-                break
-
-
-def _same_kind(stage: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return (
-        all(
-            schema.text(stage, "spec", "resourceRef", name) == schema.text(other, "spec", "resourceRef", name)
-            for name in ("apiGroup", "kind")
-        )
-        and schema.get(stage, "spec", "selector") is not None
-    )
+        other = next((other for other in weighted if _implies(stage, other)), None)
+        if other is not None:
+            name = schema.text(other, "metadata", "name")
+            what = (
+                f"the Stage is never chosen: its weight is 0, and Stage {name!r} with a weight matches the same objects"
+            )
+            hint = "set a weight, or narrow the selector of the other Stage"
+            yield Finding((*where, "spec", "weight"), what, hint, rule="stage-zero-weight")
 
 
 def _implies(stage: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether *other* certainly matches every object that *stage* matches."""
-    if schema.get(other, "spec", "selector") is None:
+    if any(schema.get(one, "spec", "selector") is None for one in (stage, other)):
+        return False
+    if any(
+        schema.text(stage, "spec", "resourceRef", name) != schema.text(other, "spec", "resourceRef", name)
+        for name in ("apiGroup", "kind")
+    ):
         return False
     requirements = _requirements(stage)
     return all(any(_stronger(own, required) for own in requirements) for required in _requirements(other))
@@ -295,12 +220,12 @@ def _stronger(own: tuple[str, str, frozenset[str]], required: tuple[str, str, fr
         return False
     one_result = "[]" not in own[0]
     match own[1], required[1]:
-        case ("In", "In") | ("In", "Exists"):
-            return required[1] == "Exists" or own[2] <= required[2]
+        case ("In", "Exists") | ("DoesNotExist", "NotIn"):
+            return True
+        case "In", "In":
+            return own[2] <= required[2]
         case "In", "NotIn":
             return one_result and not own[2] & required[2]
         case "NotIn", "NotIn":
             return required[2] <= own[2]
-        case "DoesNotExist", "NotIn":
-            return True
     return own[1:] == required[1:]

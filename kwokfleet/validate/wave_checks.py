@@ -184,11 +184,7 @@ def _template(wave: Wave, where: FieldPath) -> Iterator[Finding]:
         ):
             what = "must be Never or OnFailure in a Job"
             yield Finding(
-                (*path, "spec", "restartPolicy"),
-                what,
-                "set restartPolicy: Never",
-                rule="invalid-template",
-                at_key=True,
+                (*path, "spec", "restartPolicy"), what, "set restartPolicy: Never", rule="invalid-template", at_key=True
             )
 
 
