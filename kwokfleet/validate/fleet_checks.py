@@ -15,7 +15,7 @@ from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import lifecycle as lifecycle_api
 from kwokfleet.api.fields import MAX_LABEL_LENGTH, Annotations, Items, Labels, Model, Resources
 from kwokfleet.documents import problems
-from kwokfleet.documents.problems import FieldPath, Finding, Severity
+from kwokfleet.documents.problems import FieldPath, Finding, warning
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import lifecycles, node_templates, nodes, schedule
 
@@ -42,9 +42,8 @@ _SET_ELSEWHERE = {
 def check(fleet: fleet_api.Fleet) -> Iterator[Finding]:
     """Yield the Findings across the fields of a Fleet."""
     spec = fleet.spec
-    yield from _unique("nodePools", spec.node_pools)
-    yield from _unique("lifecycles", spec.lifecycles)
-    yield from _unique("waves", spec.waves)
+    for field, items in (("nodePools", spec.node_pools), ("lifecycles", spec.lifecycles), ("waves", spec.waves)):
+        yield from _unique(field, [item.name for item in items])
     for index, lifecycle in enumerate(spec.lifecycles):
         yield from _lifecycle(fleet, lifecycle, ("spec", "lifecycles", index))
     for index, pool in enumerate(spec.node_pools):
@@ -52,10 +51,9 @@ def check(fleet: fleet_api.Fleet) -> Iterator[Finding]:
     yield from _same_node_names(fleet)
 
 
-def _unique(field: str, items: Sequence[Model]) -> Iterator[Finding]:
+def _unique(field: str, names: Sequence[str]) -> Iterator[Finding]:
     seen: set[str] = set()
-    for index, item in enumerate(items):
-        name = str(getattr(item, "name", ""))
+    for index, name in enumerate(names):
         if name in seen:
             where = ("spec", field, index, "name")
             yield Finding(where, f"duplicate name {name!r}", "use a unique name", rule="duplicate-name")
@@ -72,9 +70,7 @@ def _lifecycle(fleet: fleet_api.Fleet, lifecycle: lifecycle_api.Lifecycle, where
         what = f"the label value {scope!r} is longer than {MAX_LABEL_LENGTH} characters"
         yield Finding((*where, "name"), what, "shorten this name or the name of the Fleet", rule="name-too-long")
     if lifecycle.node is not None and lifecycle.node.boot is not None and lifecycle.node.boot.args:
-        yield Finding(
-            (*where, "node", "boot"), "cannot be args: nodes have no containers", "use a duration", rule="invalid-value"
-        )
+        yield Finding((*where, "node", "boot"), "cannot be args: nodes have no containers", "use a duration")
     pod = lifecycle.pod
     if pod is not None and pod.restart is not None and (pod.complete is not None or pod.fail is not None):
         what = "cannot be combined with complete or fail: kwok would play only one of them"
@@ -83,7 +79,7 @@ def _lifecycle(fleet: fleet_api.Fleet, lifecycle: lifecycle_api.Lifecycle, where
     if lifecycle.name not in users:
         what = f"lifecycle {lifecycle.name!r} is not used by any pool or wave of this Fleet"
         hint = f"set it as lifecycle of a pool or wave, or add the pod label kwokfleet.dev/lifecycle: {scope}"
-        yield Finding((*where, "name"), what, hint, Severity.WARNING, "unused-lifecycle")
+        yield warning((*where, "name"), what, hint, "unused-lifecycle")
 
 
 def check_lifecycle_reference(
@@ -186,10 +182,9 @@ def overlapping_pod_cidrs(fleets: Iterable[fleet_api.Fleet]) -> Iterator[tuple[s
 
 def check_node_template(template: Manifest, where: FieldPath) -> Iterator[Finding]:
     """Check a partial v1 Node."""
-    if template.get("kind", "Node") != "Node":
-        yield Finding((*where, "kind"), "must be Node", "set kind: Node", rule="invalid-template")
-    if template.get("apiVersion", "v1") != "v1":
-        yield Finding((*where, "apiVersion"), "must be v1", "set apiVersion: v1", rule="invalid-template")
+    for name, value in (("kind", "Node"), ("apiVersion", "v1")):
+        if template.get(name, value) != value:
+            yield Finding((*where, name), f"must be {value}", f"set {name}: {value}", rule="invalid-template")
     for path, known in _NODE_FIELDS.items():
         part: Any = template
         for step in path:
@@ -250,36 +245,24 @@ def template_problem(node: Manifest) -> str:
     return f"{problems.format_path(findings[0].field_path)} {findings[0].what}" if findings else ""
 
 
-class _TemplateParts(Model):
+class _TemplateParts(_AnyStatus, _AnyMetadata):
     """Fields of a node template that are validated."""
 
-    labels: Labels | None = None
-    annotations: Annotations | None = None
-    capacity: Resources | None = None
-    allocatable: Resources | None = None
-    node_info: _NodeInfo | None = None
     taints: Items[fleet_api.Taint] = ()
 
 
 _TEMPLATE_PARENTS = {
-    "labels": "metadata",
-    "annotations": "metadata",
-    "capacity": "status",
-    "allocatable": "status",
-    "nodeInfo": "status",
-    "taints": "spec",
-}
+    "metadata": ("labels", "annotations"), "status": ("capacity", "allocatable", "nodeInfo"), "spec": ("taints",),
+}  # fmt: skip
 
 
 def _template_values(template: Manifest, where: FieldPath) -> Iterator[Finding]:
-    parts = {}
-    for name, path in _TEMPLATE_PARENTS.items():
-        parent = template.get(path)
-        if isinstance(parent, dict) and parent.get(name) is not None:
-            parts[name] = parent[name]
-    findings = decode.to_model(_TemplateParts, parts)[1] if parts else []
-    for finding in findings:
-        name = str(finding.field_path[0])
-        yield Finding(
-            (*where, _TEMPLATE_PARENTS[name], *finding.field_path), finding.what, finding.hint, rule=finding.rule
-        )
+    parts, parents = {}, {}
+    for parent_name, names in _TEMPLATE_PARENTS.items():
+        parent = template.get(parent_name)
+        for name in names:
+            if isinstance(parent, dict) and parent.get(name) is not None:
+                parts[name], parents[name] = parent[name], parent_name
+    for finding in decode.to_model(_TemplateParts, parts)[1] if parts else []:
+        path = (*where, parents[str(finding.field_path[0])], *finding.field_path)
+        yield Finding(path, finding.what, finding.hint, rule=finding.rule)

@@ -24,38 +24,28 @@ from kwokfleet.render import usage
 from kwokfleet.stagelint import cel
 
 KINDS = (*objects.KWOK_CLUSTER_KINDS, *objects.KWOK_NAMESPACED_KINDS)
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+_METRIC_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 
 
-def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise invalid(f"must be a name of lower-case letters, digits, '-' and '.', got {value!r}")
-    return value
+def _matching(pattern: str, expected: str) -> AfterValidator:
+    """Return a validator for strings that match *pattern*."""
 
+    def validate(value: str) -> str:
+        if not re.fullmatch(pattern, value, re.DOTALL):
+            raise invalid(f"must {expected}, got {value!r}")
+        return value
 
-def _absolute(value: str) -> str:
-    """Reject paths relative to the working directory of kwok."""
-    if not value.startswith("/"):
-        raise invalid(f"must be an absolute path on the host of kwok, got {value!r}")
-    return value
-
-
-def _metric_name(value: str) -> str:
-    if not _METRIC_NAME.fullmatch(value):
-        raise invalid(f"must be a Prometheus metric name, for example container_cpu_usage_seconds_total, got {value!r}")
-    return value
-
-
-def _metrics_path(value: str) -> str:
-    if not value.startswith("/metrics/"):
-        raise invalid(f"must start with /metrics/, got {value!r}")
-    return value
+    return AfterValidator(validate)
 
 
 Text = Annotated[str, Field(min_length=1)]
-AnyName = Annotated[str, AfterValidator(_name)]
-File = Annotated[str, AfterValidator(_absolute)]
+AnyName = Annotated[str, _matching(_NAME, "be a name of lower-case letters, digits, '-' and '.'")]
+File = Annotated[str, _matching("/.*", "be an absolute path on the host of kwok")]
+"""Not relative to the working directory of kwok."""
+MetricName = Annotated[
+    str, _matching(_METRIC_NAME, "be a Prometheus metric name, for example container_cpu_usage_seconds_total")
+]
 
 
 class ResourceMetadata(Model):
@@ -186,7 +176,7 @@ class Bucket(Model):
 class MetricEntry(Model):
     """One metric, computed by CEL."""
 
-    name: Annotated[str, AfterValidator(_metric_name)]
+    name: MetricName
     help: str = ""
     kind: Literal["counter", "gauge", "histogram"]
     dimension: Literal["node", "pod", "container"] = "node"
@@ -206,7 +196,7 @@ class MetricEntry(Model):
 class MetricSpec(Model):
     """Metrics of one path."""
 
-    path: Annotated[str, AfterValidator(_metrics_path)]
+    path: Annotated[str, _matching("/metrics/.*", "start with /metrics/")]
     metrics: Annotated[Items[MetricEntry], Field(min_length=1)]
 
 
@@ -279,12 +269,8 @@ def _compiled(where: FieldPath, text: str, takes: tuple[str, ...]) -> Iterator[F
     analysis = cel.analyze(text, cel.METRIC)
     if analysis.problem:
         what = f"the CEL expression does not compile ({analysis.problem}): kwok reports no value"
-        yield Finding(
-            where,
-            what,
-            "use the variables node, pod and container with fields of the Kubernetes API",
-            rule="kwok-bad-cel",
-        )
+        hint = "use the variables node, pod and container with fields of the Kubernetes API"
+        yield Finding(where, what, hint, rule="kwok-bad-cel")
     elif analysis.result_type not in takes:
         what = f"the result must be a {'string' if takes is _TEXT else 'number'}, got {analysis.result_type}"
         hint = "return a string" if takes is _TEXT else 'return a number or a Quantity, for example Quantity("1Gi")'
@@ -297,11 +283,8 @@ def owned_manifest(value: Manifest, fleet: str) -> Manifest:
     metadata = {key: item for key, item in source_metadata.items() if item}
     if kind in objects.KWOK_NAMESPACED_KINDS:
         metadata.setdefault("namespace", "default")
-    metadata["labels"] = {
-        **(source_metadata.get("labels") or {}),
-        objects.MANAGED_BY: objects.KWOKFLEET,
-        objects.FLEET: fleet,
-    }
+    own_labels = {objects.MANAGED_BY: objects.KWOKFLEET, objects.FLEET: fleet}
+    metadata["labels"] = (source_metadata.get("labels") or {}) | own_labels
     spec = _without_nulls(value["spec"])
     if kind == "Metric":
         spec = {**spec, "metrics": [{"dimension": "node", **metric} for metric in spec["metrics"]]}
@@ -321,7 +304,7 @@ def check_reachable(manifests: Iterable[Manifest], controller: KwokControllerSpe
     if kinds and controller.port is None:
         what = f"kubectl cannot reach kwok for {', '.join(kinds)}: the nodes have no kubelet port"
         hint = "set spec.port of the KwokController"
-        yield Finding(("spec", "kwokResources"), what, hint, problems.Severity.WARNING, "unreachable-kwok")
+        yield problems.warning(("spec", "kwokResources"), what, hint, "unreachable-kwok")
 
 
 def check_conflicts(
@@ -340,7 +323,5 @@ def check_conflicts(
             yield document, Finding(("kind",), what, "use ResourceUsage, or remove one of them", rule="rival-usage")
         if uses and key.kind == "Metric" and manifest["spec"]["path"] == usage.PATH:
             what = "is reserved for the usage of pools and waves"
-            yield (
-                document,
-                Finding(("spec", "path"), what, "use another path, for example /metrics/mine", rule="rival-usage"),
-            )
+            hint = "use another path, for example /metrics/mine"
+            yield document, Finding(("spec", "path"), what, hint, rule="rival-usage")

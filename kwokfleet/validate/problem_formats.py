@@ -1,30 +1,19 @@
 """Output formats for Problems: JSON, GitHub workflow commands, SARIF 2.1.0."""
 
+import dataclasses
 import json
+import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
-from kwokfleet.documents.problems import Problem, Severity
+from kwokfleet.documents.problems import Problem
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def to_json(problems: Sequence[Problem], summary: dict[str, Any]) -> str:
     """Return one JSON object: the summary, and the list `problems`."""
-    entries = [
-        {
-            "path": problem.path,
-            "line": problem.line,
-            "column": problem.column,
-            "field": problem.field,
-            "what": problem.what,
-            "hint": problem.hint,
-            "severity": problem.severity.value,
-            "rule": problem.rule,
-        }
-        for problem in problems
-    ]
-    return json.dumps({**summary, "problems": entries}, indent=2)
+    return json.dumps({**summary, "problems": [dataclasses.asdict(problem) for problem in problems]}, indent=2)
 
 
 def to_github(problems: Sequence[Problem]) -> str:
@@ -51,22 +40,15 @@ def to_sarif(problems: Sequence[Problem], version: str) -> str:
 
 
 def _result(problem: Problem, rule_index: int) -> dict[str, Any]:
+    uri = urllib.parse.quote(problem.path, errors="surrogateescape")  # a relative path, percent-encoded
     region = {"startLine": max(1, problem.line), "startColumn": max(1, problem.column)}
     return {
         "ruleId": problem.rule,
         "ruleIndex": rule_index,
-        "level": "error" if problem.severity is Severity.ERROR else "warning",
+        "level": problem.severity.value,
         "message": {"text": problem.message},
-        "locations": [{"physicalLocation": {"artifactLocation": {"uri": _uri(problem.path)}, "region": region}}],
+        "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}],
     }
-
-
-def _uri(path: str) -> str:
-    """Return a relative path as a percent-encoded URI."""
-    plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/"
-    return "".join(
-        chr(byte) if chr(byte) in plain else f"%{byte:02X}" for byte in path.encode("utf-8", "surrogateescape")
-    )
 
 
 def _escape_message(text: str) -> str:

@@ -20,52 +20,29 @@ def check_document(value: object) -> list[Finding]:
     version, kind = value.get("apiVersion"), value.get("kind")
     if version is None and kind is None and not {"spec", "metadata"} & value.keys():
         hint = "add apiVersion and kind if this is a Fleet file"
-        return [
-            Finding((), "is ignored: it has neither apiVersion nor kind", hint, problems.Severity.WARNING, "ignored")
-        ]
-    for name, field_value in (("apiVersion", version), ("kind", kind)):
+        return [problems.warning((), "is ignored: it has neither apiVersion nor kind", hint, "ignored")]
+    for name, field_value, example in (("apiVersion", version, fleet_api.API_VERSION), ("kind", kind, "Fleet")):
         if not isinstance(field_value, str):
-            what = "is required" if field_value is None else "must be a string"
-            return [
-                Finding(
-                    (name,),
-                    what,
-                    f"for example {name}: {_EXAMPLES[name]}",
-                    rule="missing-field",
-                    at_key=field_value is None,
-                )
-            ]
+            missing = field_value is None
+            what, hint = "is required" if missing else "must be a string", f"for example {name}: {example}"
+            return [Finding((name,), what, hint, rule="missing-field", at_key=missing)]
     return _version(str(version), str(kind))
-
-
-_EXAMPLES = {"apiVersion": fleet_api.API_VERSION, "kind": "Fleet"}
 
 
 def _version(version: str, kind: str) -> list[Finding]:
     if version == fleet_api.API_VERSION:
         if kind in fleet_api.KINDS:
             return []
-        return [
-            Finding(
-                ("kind",),
-                f"unknown kind {kind!r}",
-                problems.suggestion(kind, sorted(fleet_api.KINDS)),
-                rule="unknown-kind",
-            )
-        ]
+        hint = problems.suggestion(kind, sorted(fleet_api.KINDS))
+        return [Finding(("kind",), f"unknown kind {kind!r}", hint, rule="unknown-kind")]
     close = problems.closest_name(version, [fleet_api.API_VERSION])
-    if (
-        kind in fleet_api.KINDS
-        or version.startswith(fleet_api.GROUP)
-        or (close and kind.lower() in {"fleet", "kwokcontroller"})
-    ):
-        what = (
-            f"unknown version {version}"
-            if version.startswith(fleet_api.GROUP)
-            else f"kind {kind!r} does not belong to {version!r}"
-        )
-        return [Finding(("apiVersion",), what, f"use {fleet_api.API_VERSION}", rule="unknown-version")]
-    return []
+    if version.startswith(fleet_api.GROUP):
+        what = f"unknown version {version}"
+    elif kind in fleet_api.KINDS or (close and kind.lower() in {"fleet", "kwokcontroller"}):
+        what = f"kind {kind!r} does not belong to {version!r}"
+    else:
+        return []
+    return [Finding(("apiVersion",), what, f"use {fleet_api.API_VERSION}", rule="unknown-version")]
 
 
 def has_name(value: Mapping[str, Any]) -> bool:
@@ -105,11 +82,8 @@ def _config_map(value: Manifest) -> tuple[list[Manifest], str]:
     if yaml_problems:
         line = yaml_problems[0].line
         return [], f"contains a ConfigMap with invalid YAML (line {line} of key {desired.TEMPLATES_KEY!r})"
-    return node_templates([document.value for document in documents if not _is_config_map(document.value)])
-
-
-def _is_config_map(value: object) -> bool:
-    return isinstance(value, dict) and value.get("kind") == "ConfigMap"
+    inner = [document.value for document in documents if isinstance(document.value, dict)]
+    return node_templates([manifest for manifest in inner if manifest.get("kind") != "ConfigMap"])
 
 
 def check_conflicts(
@@ -119,9 +93,9 @@ def check_conflicts(
     ordered = sorted(fleets, key=lambda fleet: fleet.name)
     named = [(fleet.name, index, one) for fleet in ordered for index, one in enumerate(sets.get(fleet.name, ()))]
     for first, second in stage_sets.conflicting_pairs([one for _, _, one in named]):
+        other_fleet, _, other = named[first]
         name, index, one = named[second]
-        other = named[first]
-        rival = f"{other[2].name!r} (Fleet {other[0]!r})"
+        rival = f"{other.name!r} (Fleet {other_fleet!r})"
         what = f"{one.name!r} and {rival} act on the same objects: Stages are cluster-wide"
         yield name, Finding(("spec", "stages", index), what, "remove one of them", rule="rival-stages")
     yield from _same_groups(ordered)
@@ -165,10 +139,8 @@ def _same_groups(fleets: Sequence[fleet_api.Fleet]) -> Iterator[tuple[str, Findi
         first = seen.setdefault(groups.namespace, fleet)
         if first.spec.node_groups != groups:
             what = f"differs from Fleet {first.name!r}, but one autoscaler reads both"
-            yield (
-                fleet.name,
-                Finding(("spec", "nodeGroups"), what, "use the same nodeGroups in both Fleets", rule="conflict"),
-            )
+            hint = "use the same nodeGroups in both Fleets"
+            yield fleet.name, Finding(("spec", "nodeGroups"), what, hint, rule="conflict")
 
 
 def check_stage_coverage(tree: desired.Tree) -> Iterator[tuple[str, Finding]]:
@@ -176,10 +148,8 @@ def check_stage_coverage(tree: desired.Tree) -> Iterator[tuple[str, Finding]]:
     for fleet in tree.fleets:
         for index, wave in enumerate(fleet.spec.waves):
             where = ("spec", "waves", index, "template")
-            findings = (
-                _own_lifecycle(fleet, wave, where) if wave.lifecycle else _custom_stages(tree, fleet, wave, where)
-            )
-            yield from ((fleet.name, finding) for finding in findings)
+            own = _own_lifecycle(fleet, wave, where) if wave.lifecycle else _custom_stages(tree, fleet, wave, where)
+            yield from ((fleet.name, finding) for finding in own)
     if tree.fleets:
         yield from _heartbeats(tree)
 
@@ -190,9 +160,8 @@ def _own_lifecycle(fleet: fleet_api.Fleet, wave: wave_api.Wave, where: FieldPath
     ends = lifecycle.pod is not None and (lifecycle.pod.complete or lifecycle.pod.fail)
     if wave.template["kind"] == "Job" and not ends:
         what = f"the Job never ends: lifecycle {wave.lifecycle!r} has no complete"
-        yield Finding(
-            where, what, "add complete to the lifecycle, for example complete: args", rule="workload-never-completes"
-        )
+        hint = "add complete to the lifecycle, for example complete: args"
+        yield Finding(where, what, hint, rule="workload-never-completes")
 
 
 def _custom_stages(

@@ -11,7 +11,7 @@ from kwokfleet.api import wave as wave_api
 from kwokfleet.api.fields import MAX_LABEL_LENGTH
 from kwokfleet.api.wave import Wave
 from kwokfleet.documents import problems
-from kwokfleet.documents.problems import FieldPath, Finding, Severity
+from kwokfleet.documents.problems import FieldPath, Finding, warning
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import arrivals, workloads
 from kwokfleet.validate import fleet_checks
@@ -20,14 +20,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _RECURRING = {"cron", "every"}
 _SERVER_FIELDS = (
-    "uid",
-    "resourceVersion",
-    "creationTimestamp",
-    "managedFields",
-    "ownerReferences",
-    "selfLink",
-    "generation",
-)
+    "uid", "resourceVersion", "creationTimestamp", "managedFields", "ownerReferences", "selfLink", "generation",
+)  # fmt: skip
 """Metadata that the API server sets."""
 _CRON_RUN_DIGITS = 8
 _PLACEMENT: dict[str, Any] = {
@@ -65,7 +59,7 @@ def _pools(fleet: fleet_api.Fleet, wave: Wave, where: FieldPath) -> Iterator[Fin
     if wave.place and not known:
         what = "its pods cannot be scheduled: the Fleet has no pool"
         hint = "add a pool, or set place: false and select nodes in the template"
-        yield Finding((*where, "name"), what, hint, Severity.WARNING, "no-pool")
+        yield warning((*where, "name"), what, hint, "no-pool")
 
 
 def _amount(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | None) -> Iterator[Finding]:
@@ -97,18 +91,20 @@ def _amount(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | No
 def _variables(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | None) -> Iterator[Finding]:
     for name in wave.vary:
         if not _IDENTIFIER.fullmatch(name):
-            what = f"{name!r} is not a valid variable name"
-            yield Finding((*where, "vary", name), what, "use letters, digits and '_'", rule="invalid-name", at_key=True)
+            what, hint = f"{name!r} is not a valid variable name", "use letters, digits and '_'"
         elif name in workloads.BUILT_IN:
-            what = f"{name!r} is a built-in variable"
-            yield Finding((*where, "vary", name), what, "use another name", rule="invalid-name", at_key=True)
+            what, hint = f"{name!r} is a built-in variable", "use another name"
+        else:
+            continue
+        yield Finding((*where, "vary", name), what, hint, rule="invalid-name", at_key=True)
     for name in sorted(set(trace.rows[0] if trace and trace.rows else ()) & {*workloads.BUILT_IN, *wave.vary}):
         what = f"the trace column {name!r} has the name of another variable"
         yield Finding((*where, "arrivals", "trace", "file"), what, "rename the column", rule="invalid-name")
     known = workloads.variable_names(wave, trace)
     from_trace = wave.arrivals is not None and wave.arrivals.trace is not None and trace is None
     used: set[str] = set()
-    for path, text in _texts(wave):
+    namespace_texts = [(("namespace",), wave.namespace)] if wave.namespace else []
+    for path, text in (*namespace_texts, *_texts_in(wave.template, ("template",))):
         for name in sorted(workloads.template_variables(text)):
             used.add(name)
             if name not in known and not from_trace:
@@ -116,23 +112,12 @@ def _variables(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals |
                 yield Finding((*where, *path), what, problems.suggestion(name, sorted(known)), rule="unknown-variable")
     for name in sorted(set(wave.vary) - used):
         what = f"variable {name!r} is not used in the template"
-        yield Finding(
-            (*where, "vary", name),
-            what,
-            f"add {{{{{name}}}}} to the template, or remove the variable",
-            Severity.WARNING,
-            "unused-variable",
-        )
-
-
-def _texts(wave: Wave) -> Iterator[tuple[FieldPath, str]]:
-    """Yield each string of a Wave that may contain variables, with its path."""
-    if wave.namespace:
-        yield ("namespace",), wave.namespace
-    yield from _texts_in(wave.template, ("template",))
+        hint = f"add {{{{{name}}}}} to the template, or remove the variable"
+        yield warning((*where, "vary", name), what, hint, "unused-variable")
 
 
 def _texts_in(part: Any, where: FieldPath) -> Iterator[tuple[FieldPath, str]]:  # noqa: ANN401  # any part of a manifest
+    """Yield each string that may contain variables, with its path."""
     if isinstance(part, str):
         yield where, part
     elif isinstance(part, Mapping):
@@ -144,65 +129,54 @@ def _texts_in(part: Any, where: FieldPath) -> Iterator[tuple[FieldPath, str]]:  
             yield from _texts_in(item, (*where, index))
 
 
+def _invalid(where: FieldPath, what: str, hint: str = "", *, at_key: bool = False) -> Finding:
+    return Finding(where, what, hint, rule="invalid-template", at_key=at_key)
+
+
 def _template(wave: Wave, where: FieldPath) -> Iterator[Finding]:
     template = wave.template
+    hint = "for example apiVersion: batch/v1, kind: Job"
     for name in ("apiVersion", "kind"):
         if not isinstance(template.get(name), str) or not template[name]:
-            what = f"{name} is required" if name not in template else "must be a string"
-            path = where if name not in template else (*where, name)
-            yield Finding(
-                path,
-                what,
-                "for example apiVersion: batch/v1, kind: Job",
-                rule="invalid-template",
-                at_key=name not in template,
-            )
+            missing = name not in template
+            path, what = (where, f"{name} is required") if missing else ((*where, name), "must be a string")
+            yield _invalid(path, what, hint, at_key=missing)
     metadata = template.get("metadata")
     yield from _metadata(metadata, (*where, "metadata"))
     if template.get("kind") == "Pod" and not any(True for _ in pod_templates(template, where)):
-        yield Finding(
-            (*where, "kind"), "spec.containers is required in a Pod", "add containers", rule="invalid-template"
-        )
+        yield _invalid((*where, "kind"), "spec.containers is required in a Pod", "add containers")
     if isinstance(metadata, Mapping) and "generateName" in metadata:
         what = "is not allowed: names must be the same each time, or objects would be created twice"
-        yield Finding((*where, "metadata", "generateName"), what, "use name with {{index}}", rule="invalid-template")
+        yield _invalid((*where, "metadata", "generateName"), what, "use name with {{index}}")
     if "status" in template:
-        yield Finding(
-            (*where, "status"), "is set by the cluster", "remove status", rule="invalid-template", at_key=True
-        )
+        yield _invalid((*where, "status"), "is set by the cluster", "remove status", at_key=True)
     for name in _SERVER_FIELDS:
         if isinstance(metadata, Mapping) and name in metadata:
-            what = f"{name!r} is set by the API server"
-            yield Finding((*where, "metadata", name), what, "remove it", rule="invalid-template", at_key=True)
+            yield _invalid((*where, "metadata", name), f"{name!r} is set by the API server", "remove it", at_key=True)
     for path, pod in pod_templates(template, where):
         yield from _pod(pod, path)
         policy = pod["spec"].get("restartPolicy", "Always")
-        if (
-            template.get("kind") == "Job"
-            and policy not in ("Never", "OnFailure")
-            and not workloads.template_variables(policy)
-        ):
-            what = "must be Never or OnFailure in a Job"
-            yield Finding(
-                (*path, "spec", "restartPolicy"), what, "set restartPolicy: Never", rule="invalid-template", at_key=True
-            )
+        valid = policy in ("Never", "OnFailure") or workloads.template_variables(policy)
+        if template.get("kind") == "Job" and not valid:
+            what, hint = "must be Never or OnFailure in a Job", "set restartPolicy: Never"
+            yield _invalid((*path, "spec", "restartPolicy"), what, hint, at_key=True)
 
 
 def _metadata(metadata: Any, where: FieldPath) -> Iterator[Finding]:  # noqa: ANN401  # any part of a manifest
     """Check the types in the metadata of an object."""
     if metadata is not None and not isinstance(metadata, Mapping):
-        yield Finding(where, "must be a mapping", rule="invalid-template")
+        yield _invalid(where, "must be a mapping")
         return
     for name in ("name", "namespace"):
         if metadata and not isinstance(metadata.get(name, ""), str | None):
-            yield Finding((*where, name), "must be a string", "put it in quotes", rule="invalid-template")
+            yield _invalid((*where, name), "must be a string", "put it in quotes")
     for name in ("labels", "annotations"):
         part = (metadata or {}).get(name)
         if part is not None and not isinstance(part, Mapping):
-            yield Finding((*where, name), "must be a mapping", rule="invalid-template")
+            yield _invalid((*where, name), "must be a mapping")
         for key, item in part.items() if isinstance(part, Mapping) else ():
             if not isinstance(item, str | None):
-                yield Finding((*where, name, key), "must be a string", "put it in quotes", rule="invalid-template")
+                yield _invalid((*where, name, key), "must be a string", "put it in quotes")
 
 
 def pod_templates(template: Manifest, where: FieldPath) -> Iterator[tuple[FieldPath, Manifest]]:
@@ -226,16 +200,14 @@ def _pod(pod: Manifest, where: FieldPath) -> Iterator[Finding]:
     spec = pod["spec"]
     containers = spec["containers"]
     if not isinstance(containers, list) or not containers:
-        yield Finding(
-            (*where, "spec", "containers"), "must be a list of at least one container", rule="invalid-template"
-        )
+        yield _invalid((*where, "spec", "containers"), "must be a list of at least one container")
         return
     for index, container in enumerate(containers):
         path = (*where, "spec", "containers", index)
         if not isinstance(container, Mapping):
-            yield Finding(path, "must be a mapping", rule="invalid-template")
+            yield _invalid(path, "must be a mapping")
         elif not container.get("name"):
-            yield Finding(path, "name is required in a container", "add name", rule="invalid-template")
+            yield _invalid(path, "name is required in a container", "add name")
     for name, shape in _PLACEMENT.items():
         yield from _check_shape(spec.get(name), shape, (*where, "spec", name))
 
@@ -247,7 +219,7 @@ def _check_shape(part: Any, shape: Any, where: FieldPath) -> Iterator[Finding]: 
     expected: Any = str if shape is str else type(shape)
     if not isinstance(part, expected):
         type_name = "string" if expected is str else "list" if expected is list else "mapping"
-        yield Finding(where, f"must be a {type_name}", rule="invalid-template")
+        yield _invalid(where, f"must be a {type_name}")
     elif expected is dict:
         for name, inner in shape.items():
             yield from _check_shape(part.get(name), inner, (*where, name))
@@ -267,8 +239,7 @@ def _names(
         path = (*where, "template", "metadata", "name")
         used = workloads.template_variables(name)
         if many and not used & {"index", "name"}:
-            what = "all objects have the same name"
-            yield Finding(path, what, "add {{index}}, or remove name", rule="same-name")
+            yield Finding(path, "all objects have the same name", "add {{index}}, or remove name", rule="same-name")
         elif wave.start.variant in _RECURRING and not used & {"run", "name"}:
             what = "the objects of all runs have the same names"
             yield Finding(path, what, "add {{run}}, or remove name", rule="same-name")
@@ -277,10 +248,8 @@ def _names(
     run = _CRON_RUN_DIGITS if wave.start.variant in _RECURRING else 1
     length = len(f"{fleet.name}-{wave.name}--") + run + max(1, math.ceil(math.log10(most)) if most > 1 else 1)
     if length > MAX_LABEL_LENGTH:
-        what = (
-            f"its objects' names ({fleet.name}-{wave.name}-RUN-INDEX) would be longer than "
-            f"{MAX_LABEL_LENGTH} characters"
-        )
+        names = f"its objects' names ({fleet.name}-{wave.name}-RUN-INDEX)"
+        what = f"{names} would be longer than {MAX_LABEL_LENGTH} characters"
         yield Finding((*where, "name"), what, "use shorter names", rule="name-too-long")
 
 
@@ -304,12 +273,12 @@ def _gates(
     for message in gates.impossible_gates(wave.expect, ends=ends, kind=kind):
         gate, _, why = message.partition(": ")
         path = (*where, "expect", *gate.split("."))
-        yield Finding(path, why, "change the gate: no run can pass it", Severity.WARNING, "impossible-gate")
+        yield warning(path, why, "change the gate: no run can pass it", "impossible-gate")
     last = _last_arrival(wave, trace)
     if wave.expect.deadline is not None and last >= wave.expect.deadline.total_seconds() > 0:
         what = f"the last object arrives after {last:g} s, so no run can pass"
         hint = "increase the deadline, or the arrival rate"
-        yield Finding((*where, "expect", "deadline"), what, hint, Severity.WARNING, "impossible-gate")
+        yield warning((*where, "expect", "deadline"), what, hint, "impossible-gate")
 
 
 def _last_arrival(wave: Wave, trace: workloads.RecordedArrivals | None) -> float:
