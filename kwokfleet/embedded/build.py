@@ -16,6 +16,7 @@ import structlog
 
 from kwokfleet import errors, settings
 from kwokfleet.embedded import causes, toolchain, versions
+from kwokfleet.embedded.causes import FailureCause
 
 log = structlog.get_logger()
 
@@ -24,20 +25,20 @@ NEEDED_BYTES = 6 << 30
 TAIL_LINES = 40
 
 _CAUSES = (
-    causes.FailureCause(
+    FailureCause(
         causes.DISK, "the disk is full", f"free {NEEDED_BYTES >> 30} GB, or set KWOKFLEET_CACHE_DIR to a larger disk"
     ),
-    causes.FailureCause(
+    FailureCause(
         r"SECURITY ERROR|checksum mismatch",
         "a downloaded module does not match go.sum",
         "the module was changed in transit: check GOPROXY and the network, then try again",
     ),
-    causes.FailureCause(
+    FailureCause(
         r"dial tcp|lookup |no such host|i/o timeout|connection re(fused|set)|TLS handshake|proxyconnect|GOPROXY=off",
         "cannot download the Go modules",
         "check the network and GOPROXY, or use existing binaries: --bin-dir",
     ),
-    causes.FailureCause(
+    FailureCause(
         r"signal: killed|cannot allocate memory|out of memory",
         "the compiler ran out of memory",
         "free 3 GB of memory, then try again; the build continues from its cache",

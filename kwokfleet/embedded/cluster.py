@@ -7,7 +7,7 @@ it checks processes and files instead of a record of the last command.
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,6 +19,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from kwokfleet import errors, settings
 from kwokfleet.embedded import binaries, health, kwokctl, locks, ports, processes, progress, state, versions
+from kwokfleet.embedded.progress import ProgressPhase, ProgressReporter, ProgressUpdate
 
 READY_DEADLINE_S = 90
 WAIT_FOR_OTHER_S = 300
@@ -56,14 +57,14 @@ class ClusterStatus:
 
     name: str
     condition: ClusterCondition
-    detail: str
-    version: str
+    detail: str = ""
+    version: str = ""
     """Kubernetes version of the API server; empty if it does not answer."""
-    kubeconfig: Path | None
-    components: tuple[ComponentStatus, ...]
+    kubeconfig: Path | None = None
+    components: tuple[ComponentStatus, ...] = ()
 
 
-def up(config: settings.Settings, name: str, spec: state.Spec, report: progress.ProgressReporter) -> ClusterStatus:
+def up(config: settings.Settings, name: str, spec: state.Spec, report: ProgressReporter) -> ClusterStatus:
     """Create the cluster *name*, or start missing components, and wait until it is healthy."""
     where = state.cluster_folder(config.data_dir, name)
     spec = _check_scheduler_config(spec)
@@ -83,35 +84,27 @@ def up(config: settings.Settings, name: str, spec: state.Spec, report: progress.
         return status(config, name)
 
 
-def restart(
-    config: settings.Settings, name: str, components: Sequence[str], report: progress.ProgressReporter
-) -> ClusterStatus:
+def restart(config: settings.Settings, name: str, components: Sequence[str], report: ProgressReporter) -> ClusterStatus:
     """Restart *components* with the same flags and their current binaries."""
     where = state.cluster_folder(config.data_dir, name)
     with _exclusive(where, report):
-        processes.stop(
-            where, [process for process in processes.find_processes(where) if process.component in components]
-        )
+        running = processes.find_processes(where)
+        processes.stop(where, [process for process in running if process.component in components])
     return up(config, name, state.Spec(), report)
 
 
 def cluster_binaries(
-    config: settings.Settings, where: state.ClusterFolder, report: progress.ProgressReporter
+    config: settings.Settings, where: state.ClusterFolder, report: ProgressReporter
 ) -> binaries.Binaries:
     """Return the binaries of an existing cluster, unless settings name others; else find or build them."""
     if not config.bin_dir and state.folder_state(where)[0] is state.FolderState.COMPLETE:
-        binaries_of_cluster = binaries.Binaries(
-            {
-                name: binaries.LocatedBinary(Path(path), "cluster")
-                for name, path in state.read_record(where).spec.binaries
-            }
-        )
-        if all(binary.path.exists() for binary in binaries_of_cluster.by_name.values()):
-            return binaries_of_cluster
+        paths = {name: Path(path) for name, path in state.read_record(where).spec.binaries}
+        if all(path.exists() for path in paths.values()):
+            return binaries.Binaries({name: binaries.LocatedBinary(path, "cluster") for name, path in paths.items()})
     return binaries.ensure(config, report)
 
 
-def down(config: settings.Settings, name: str, report: progress.ProgressReporter) -> bool:
+def down(config: settings.Settings, name: str, report: ProgressReporter) -> bool:
     """Stop the cluster *name* and remove its files; return False if there was none."""
     where = state.cluster_folder(config.data_dir, name)
     with _exclusive(where, report):
@@ -127,18 +120,18 @@ def status(config: settings.Settings, name: str) -> ClusterStatus:
     try:
         return _status(where)
     except FileNotFoundError:  # another command is removing it
-        return ClusterStatus(name, ClusterCondition.ABSENT, "", "", None, ())
+        return ClusterStatus(name, ClusterCondition.ABSENT)
 
 
 def _status(where: state.ClusterFolder) -> ClusterStatus:
     name = where.name
     folder_state, detail = state.folder_state(where)
     if folder_state is state.FolderState.ABSENT:
-        return ClusterStatus(name, ClusterCondition.ABSENT, "", "", None, ())
+        return ClusterStatus(name, ClusterCondition.ABSENT)
     if folder_state is state.FolderState.INCOMPLETE and locks.is_held(where.lock):
-        return ClusterStatus(name, ClusterCondition.STARTING, "", "", None, ())
+        return ClusterStatus(name, ClusterCondition.STARTING)
     if folder_state is not state.FolderState.COMPLETE:
-        return ClusterStatus(name, ClusterCondition.BROKEN, detail or f"{where.root} is {folder_state}", "", None, ())
+        return ClusterStatus(name, ClusterCondition.BROKEN, detail or f"{where.root} is {folder_state}")
     components = tuple(_components(where))
     if all(component.healthy for component in components):
         condition = ClusterCondition.RUNNING
@@ -146,9 +139,8 @@ def _status(where: state.ClusterFolder) -> ClusterStatus:
         condition = ClusterCondition.UNHEALTHY
     else:
         condition = ClusterCondition.STOPPED
-    return ClusterStatus(
-        name, condition, "", health.version(where, state.read_record(where).ports), where.kubeconfig, components
-    )
+    version = health.version(where, state.read_record(where).ports)
+    return ClusterStatus(name, condition, "", version, where.kubeconfig, components)
 
 
 def _components(where: state.ClusterFolder) -> Iterator[ComponentStatus]:
@@ -158,7 +150,7 @@ def _components(where: state.ClusterFolder) -> Iterator[ComponentStatus]:
     def check(name: str) -> ComponentStatus:
         alive = running.get(name)
         healthy = alive is not None and health.answers(where, name, cluster_ports)
-        return ComponentStatus(name, getattr(cluster_ports, name.replace("-", "_")), alive, healthy)
+        return ComponentStatus(name, cluster_ports.of(name), alive, healthy)
 
     # In parallel: a component without its API server may take the whole timeout.
     with ThreadPoolExecutor(len(versions.COMPONENTS)) as pool:
@@ -196,7 +188,7 @@ def _scheduler_config_error(path: Path | str, reason: str) -> errors.InputError:
 
 
 def _create(
-    where: state.ClusterFolder, spec: state.Spec, programs: binaries.Binaries, report: progress.ProgressReporter
+    where: state.ClusterFolder, spec: state.Spec, programs: binaries.Binaries, report: ProgressReporter
 ) -> None:
     _require_space(where.data_dir)
     cluster_ports = ports.choose(spec.port, state.ports_of_others(where), str(where.root))
@@ -212,7 +204,7 @@ def _create(
 
 
 def _resume(
-    where: state.ClusterFolder, spec: state.Spec, programs: binaries.Binaries, report: progress.ProgressReporter
+    where: state.ClusterFolder, spec: state.Spec, programs: binaries.Binaries, report: ProgressReporter
 ) -> None:
     record = state.read_record(where)
     _require_same(where, record.spec, spec)
@@ -229,20 +221,18 @@ def _resume(
     try:
         _start(where, record.ports, programs, _only_started(dead, report), create=False)
     except BaseException:  # components that ran before keep running
-        processes.stop(
-            where,
-            [process for process in processes.find_processes(where) if process.pid not in {old.pid for old in alive}],
-        )
+        pids = {process.pid for process in alive}
+        processes.stop(where, [process for process in processes.find_processes(where) if process.pid not in pids])
         raise
 
 
-def _only_started(dead: Sequence[str], report: progress.ProgressReporter) -> progress.ProgressReporter:
+def _only_started(dead: Sequence[str], report: ProgressReporter) -> ProgressReporter:
     """Return a reporter that hides the phases of components that were already running."""
 
-    def filtered(update: progress.ProgressUpdate) -> None:
+    def filtered(update: ProgressUpdate) -> None:
         if update.subject in dead:
             report(update)
-        elif update.phase is progress.ProgressPhase.DONE:
+        elif update.phase is ProgressPhase.DONE:
             report(replace(update, detail="already running"))
 
     return filtered
@@ -252,14 +242,19 @@ def _start(
     where: state.ClusterFolder,
     cluster_ports: state.Ports,
     programs: binaries.Binaries,
-    report: progress.ProgressReporter,
+    report: ProgressReporter,
     *,
     create: bool,
 ) -> None:
     for component in versions.COMPONENTS:
-        report(progress.ProgressUpdate(component, progress.ProgressPhase.STARTING, usual_s=4))
-    on_ready = _reporter(report)
-    until = time.monotonic() + READY_DEADLINE_S
+        report(ProgressUpdate(component, ProgressPhase.STARTING, usual_s=4))
+    start = time.monotonic()
+    until = start + READY_DEADLINE_S
+
+    def on_ready(component: str) -> None:
+        detail = f"ready after {time.monotonic() - start:.1f} s"
+        report(ProgressUpdate(component, ProgressPhase.DONE, detail))
+
     while True:
         try:
             with closing(kwokctl.KwokctlProcess(where, programs, create=create)) as starter:
@@ -271,24 +266,10 @@ def _start(
             create = False
 
 
-def _reporter(report: progress.ProgressReporter) -> Callable[[str], None]:
-    start = time.monotonic()
-
-    def on_ready(component: str) -> None:
-        report(
-            progress.ProgressUpdate(
-                component, progress.ProgressPhase.DONE, f"ready after {time.monotonic() - start:.1f} s"
-            )
-        )
-
-    return on_ready
-
-
 def _require_same(where: state.ClusterFolder, current: state.Spec, requested: state.Spec) -> None:
     differences = [*state.differences(current, requested)]
-    differences += [
-        f"{where.program(name)} is missing" for name in versions.COMPONENTS if not where.program(name).exists()
-    ]
+    programs = map(where.program, versions.COMPONENTS)
+    differences += [f"{program} is missing" for program in programs if not program.exists()]
     if differences:
         raise errors.NotOursError(
             f"cluster {where.name} was created with other options: {'; '.join(differences)}",
@@ -320,7 +301,7 @@ def _require_space(folder: Path) -> None:
 def _require_ports(where: state.ClusterFolder, cluster_ports: state.Ports, dead: Sequence[str]) -> None:
     hint = f"end that program, or create the cluster again on other ports: {_recreate_command(where)}"
     for component in dead:
-        ports.require_free(getattr(cluster_ports, component.replace("-", "_")), component, hint)
+        ports.require_free(cluster_ports.of(component), component, hint)
     if "etcd" in dead:
         ports.require_free(cluster_ports.etcd_peer, "etcd", hint)
 
@@ -335,16 +316,9 @@ def _remove(where: state.ClusterFolder) -> bool:
 
 
 @contextmanager
-def _exclusive(where: state.ClusterFolder, report: progress.ProgressReporter) -> Iterator[None]:
+def _exclusive(where: state.ClusterFolder, report: ProgressReporter) -> Iterator[None]:
     """Hold the lock of all clusters; remove empty folders at the end."""
-
-    def on_wait(holder: str) -> None:
-        report(
-            progress.ProgressUpdate(
-                "cluster", progress.ProgressPhase.NOTE, f"waiting for {holder}, which changes a cluster"
-            )
-        )
-
+    on_wait = progress.waiting(report, "cluster", "changes a cluster")
     try:
         with locks.exclusive(where.lock, deadline_s=WAIT_FOR_OTHER_S, on_wait=on_wait):
             try:

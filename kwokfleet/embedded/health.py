@@ -8,28 +8,29 @@ from collections.abc import Callable
 
 from kwokfleet import errors
 from kwokfleet.embedded import causes, kwokctl, logs, ports, processes, state, versions
+from kwokfleet.embedded.causes import FailureCause
 
 REQUEST_TIMEOUT_S = 5
 POLL_S = 0.1
 LIVENESS_CHECK_S = 0.5
 _TAIL_LINES = 6
 _SEARCHED_LINES = 200
-_LATE_API_SERVER = causes.FailureCause(
+_LATE_API_SERVER = FailureCause(
     r"failed to wait for apiserver being healthy",
     "the API server did not start in time",
     "try again when this machine is less busy",
 )
-_INVALID_FLAG = causes.FailureCause(
+_INVALID_FLAG = FailureCause(
     r"unknown (shorthand )?flag|invalid argument|flag provided but not|strict decoding error",
     "a flag or a configuration file is invalid",
     "check --extra-args and --kube-scheduler-config",
 )
 _CAUSES = (
     _LATE_API_SERVER,
-    causes.FailureCause(causes.DISK, "the disk is full", "free disk space, or set KWOKFLEET_DATA_DIR to a larger disk"),
-    causes.FailureCause(causes.PORT, "a port it needs is in use", "end the program that uses the port, then try again"),
+    FailureCause(causes.DISK, "the disk is full", "free disk space, or set KWOKFLEET_DATA_DIR to a larger disk"),
+    FailureCause(causes.PORT, "a port it needs is in use", "end the program that uses the port, then try again"),
     _INVALID_FLAG,
-    causes.FailureCause(r"permission denied", "a file is not readable or writable", "fix the permissions of that file"),
+    FailureCause(r"permission denied", "a file is not readable or writable", "fix the permissions of that file"),
 )
 
 
@@ -39,15 +40,12 @@ class ApiServerTimeoutError(errors.HostError):
 
 def answers(where: state.ClusterFolder, component: str, chosen: state.Ports) -> bool:
     """Return whether the health endpoint of *component* answers 200."""
-    match component:
-        case "etcd":
-            return _is_ok(chosen.etcd, "/health", None)
-        case "kube-apiserver":
-            return _is_ok(chosen.kube_apiserver, "/readyz", state.client_context(where))
-        case "kube-controller-manager":
-            return _is_ok(chosen.kube_controller_manager, "/healthz", _unverified())
-        case _:
-            return _is_ok(chosen.kube_scheduler, "/healthz", _unverified())
+    port = chosen.of(component)
+    if component == "etcd":
+        return _is_ok(port, "/health", None)
+    if component == "kube-apiserver":
+        return _is_ok(port, "/readyz", state.client_context(where))
+    return _is_ok(port, "/healthz", _unverified())
 
 
 def wait_until_ready(
@@ -85,11 +83,12 @@ def _too_slow(where: state.ClusterFolder, component: str) -> errors.DeadlineErro
 
 
 def _is_usable(where: state.ClusterFolder, component: str, chosen: state.Ports) -> bool:
-    if component == "kube-controller-manager":
+    is_usable = answers(where, component, chosen)
+    if is_usable and component == "kube-controller-manager":
         # Pods need the default ServiceAccount, which this component creates.
         account = "/api/v1/namespaces/default/serviceaccounts/default"
-        return answers(where, component, chosen) and _is_ok(chosen.kube_apiserver, account, state.client_context(where))
-    return answers(where, component, chosen)
+        return _is_ok(chosen.kube_apiserver, account, state.client_context(where))
+    return is_usable
 
 
 def _require_alive(where: state.ClusterFolder) -> None:
@@ -132,11 +131,9 @@ def _is_ok(port: int, path: str, context: ssl.SSLContext | None) -> bool:
 
 def _get(port: int, path: str, context: ssl.SSLContext | None) -> tuple[int, bytes]:
     """Return status and body; status 0 without an answer."""
-    connection = (
-        http.client.HTTPSConnection(ports.LOOPBACK, port, timeout=REQUEST_TIMEOUT_S, context=context)
-        if context
-        else http.client.HTTPConnection(ports.LOOPBACK, port, timeout=REQUEST_TIMEOUT_S)
-    )
+    connection = http.client.HTTPConnection(ports.LOOPBACK, port, timeout=REQUEST_TIMEOUT_S)
+    if context:
+        connection = http.client.HTTPSConnection(ports.LOOPBACK, port, timeout=REQUEST_TIMEOUT_S, context=context)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

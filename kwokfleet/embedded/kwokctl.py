@@ -13,8 +13,7 @@ from kwokfleet.embedded import binaries, ports, state, versions
 
 log = structlog.get_logger()
 
-_INFLIGHT = "3000"
-_QPS, _BURST = "5000", "10000"
+_INFLIGHT, _QPS, _BURST = "3000", "5000", "10000"
 _DEFAULT_ARGS = (
     # Priority and fairness stay on, as in a real cluster. The limits are higher than one machine can reach.
     ("kube-apiserver", "max-requests-inflight", _INFLIGHT),
@@ -62,14 +61,10 @@ def configuration(spec: state.Spec, chosen: state.Ports) -> dict[str, Any]:
 
 
 def _patches(args: tuple[tuple[str, str, str], ...]) -> list[dict[str, Any]]:
-    components = sorted({component for component, _, _ in args})
-    return [
-        {
-            "name": name,
-            "extraArgs": [{"key": key, "value": value} for component, key, value in args if component == name],
-        }
-        for name in components
-    ]
+    extra_args: dict[str, list[dict[str, str]]] = {}
+    for component, key, value in args:
+        extra_args.setdefault(component, []).append({"key": key, "value": value})
+    return [{"name": name, "extraArgs": extra_args[name]} for name in sorted(extra_args)]
 
 
 def write_configuration(where: state.ClusterFolder, spec: state.Spec, chosen: state.Ports) -> None:

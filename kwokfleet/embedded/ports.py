@@ -1,5 +1,6 @@
 """Free loopback ports."""
 
+import dataclasses
 import errno
 import socket
 import zlib
@@ -25,14 +26,9 @@ def choose(apiserver: int, taken: AbstractSet[int], seed: str) -> state.Ports:
     if apiserver:
         require_free(apiserver, "kube-apiserver", "end that program, or use another port: --port")
     free = _free(taken | {apiserver}, zlib.crc32(seed.encode()))
-    return state.Ports(
-        kube_apiserver=apiserver or next(free),
-        kube_controller_manager=next(free),
-        kube_scheduler=next(free),
-        etcd=next(free),
-        etcd_peer=next(free),
-        kwok=next(free),
-    )
+    names = [field.name for field in dataclasses.fields(state.Ports)]
+    fixed = {"kube_apiserver": apiserver} if apiserver else {}
+    return state.Ports(**{name: fixed.get(name) or next(free) for name in names})
 
 
 def require_free(port: int, component: str, hint: str) -> None:

@@ -35,10 +35,9 @@ class RunningProcess:
 def find_processes(where: state.ClusterFolder) -> tuple[RunningProcess, ...]:
     """Return the processes of the cluster at *where*, sorted by component."""
     components = _read_pid_files(where)
-    running = (_running(process, where, components.get(process.pid, "")) for process in psutil.process_iter())
-    return tuple(
-        sorted((process for process in running if process), key=lambda process: (process.component, process.pid))
-    )
+    candidates = (_running(process, where, components.get(process.pid, "")) for process in psutil.process_iter())
+    running = [process for process in candidates if process]
+    return tuple(sorted(running, key=lambda process: (process.component, process.pid)))
 
 
 def _read_pid_files(where: state.ClusterFolder) -> dict[int, str]:

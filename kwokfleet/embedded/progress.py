@@ -37,3 +37,8 @@ ProgressReporter: TypeAlias = Callable[[ProgressUpdate], None]
 
 def discard(_update: ProgressUpdate) -> None:
     """Ignore an update."""
+
+
+def waiting(report: ProgressReporter, subject: str, activity: str) -> Callable[[str], None]:
+    """Return a callback for `locks.exclusive` that reports the process that holds the lock."""
+    return lambda holder: report(ProgressUpdate(subject, ProgressPhase.NOTE, f"waiting for {holder}, which {activity}"))

