@@ -313,6 +313,10 @@ class FleetSpec(fields.Model):
         default_factory=NodeGroups.model_construct, description="Node groups of pools with `autoscaler`."
     )
 
+    def lifecycle(self, name: str | None) -> Lifecycle | None:
+        """Return a Lifecycle by its name."""
+        return next((lifecycle for lifecycle in self.lifecycles if lifecycle.name == name), None)
+
 
 class Fleet(fields.Model):
     """A simulated cluster: node pools, lifecycles and waves."""

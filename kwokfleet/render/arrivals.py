@@ -1,5 +1,6 @@
 """Arrivals: the due times of the objects of a Run, relative to its start."""
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -46,54 +47,34 @@ def expected_arrivals(arrivals: wave_api.Arrivals, seconds: float) -> float:
     total = 0.0
     for segment in _segments(arrivals):
         part = min(seconds, segment.seconds)
-        slope = (segment.last - segment.first) / segment.seconds if math.isfinite(segment.seconds) else 0.0
-        total += (segment.first + slope * part / 2) * part
+        total += (segment.first + segment.slope * part / 2) * part
         seconds -= part
     return total
 
 
 def _seconds(arrivals: wave_api.Arrivals | None, random: SeededRandom, trace: Sequence[float]) -> Iterable[float]:
     if arrivals is None:
-        return _repeat(0.0)
+        return itertools.repeat(0.0)
     if arrivals.rate is not None:
         return _constant(arrivals.rate)
     if arrivals.poisson is not None:
         return _poisson(arrivals.poisson, random)
     if arrivals.burst is not None:
-        return _bursts(arrivals.burst)
+        size, distance = arrivals.burst.size, arrivals.burst.every.total_seconds()
+        return (index // size * distance for index in itertools.count())
     if arrivals.trace is not None:
         speed = arrivals.trace.speed
         return (at / speed for at in trace)
     return _changing_rate(arrivals, _poisson(1.0, random) if arrivals.random else _constant(1.0))
 
 
-def _repeat(value: float) -> Iterator[float]:
-    while True:
-        yield value
-
-
 def _constant(rate: float) -> Iterator[float]:
-    index = 0
-    while True:
-        yield index / rate
-        index += 1
+    return (index / rate for index in itertools.count())
 
 
 def _poisson(rate: float, random: SeededRandom) -> Iterator[float]:
     gap = ExponentialDistribution(1 / rate)
-    at, index = 0.0, 0
-    while True:
-        at += random.draw(index, gap)
-        yield at
-        index += 1
-
-
-def _bursts(burst: wave_api.Burst) -> Iterator[float]:
-    distance = burst.every.total_seconds()
-    index = 0
-    while True:
-        yield (index // burst.size) * distance
-        index += 1
+    return itertools.accumulate(random.draw(index, gap) for index in itertools.count())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +89,15 @@ class _RateSegment:
     def objects(self) -> float:
         return (self.first + self.last) / 2 * self.seconds
 
+    @property
+    def slope(self) -> float:
+        return (self.last - self.first) / self.seconds if math.isfinite(self.seconds) else 0.0
+
     def at(self, objects: float) -> float:
         """Return the time at which this many objects have arrived."""
-        slope = (self.last - self.first) / self.seconds if math.isfinite(self.seconds) else 0.0
-        if abs(slope) < 1e-12:  # noqa: PLR2004  # practically constant
+        if abs(self.slope) < 1e-12:  # noqa: PLR2004  # practically constant
             return objects / self.first
-        return (math.sqrt(max(0.0, self.first**2 + 2 * slope * objects)) - self.first) / slope
+        return (math.sqrt(max(0.0, self.first**2 + 2 * self.slope * objects)) - self.first) / self.slope
 
 
 def _segments(arrivals: wave_api.Arrivals) -> list[_RateSegment]:
@@ -121,14 +105,10 @@ def _segments(arrivals: wave_api.Arrivals) -> list[_RateSegment]:
     segments: list[_RateSegment] = []
     if arrivals.ramp is not None:
         ramp = arrivals.ramp
-        segments = [
-            _RateSegment(ramp.over.total_seconds(), ramp.from_, ramp.to),
-            _RateSegment(math.inf, ramp.to, ramp.to),
-        ]
+        segments = [_RateSegment(ramp.over.total_seconds(), ramp.from_, ramp.to)]
     elif arrivals.steps is not None:
         segments = [_RateSegment(step.for_.total_seconds(), step.rate, step.rate) for step in arrivals.steps]
-        segments.append(_RateSegment(math.inf, segments[-1].last, segments[-1].last))
-    return segments
+    return [*segments, _RateSegment(math.inf, segments[-1].last, segments[-1].last)] if segments else []
 
 
 def _changing_rate(arrivals: wave_api.Arrivals, marks: Iterator[float]) -> Iterator[float]:

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.api import lifecycle as lifecycle_api
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.api.wave import Wave
 from kwokfleet.documents import writer
@@ -88,7 +87,11 @@ class Renderer:
             for pool in fleet.spec.node_pools:
                 name = (fleet.name, pool.name)
                 pools[name] = self._pool(tree, fleet, pool, (members or {}).get(name) or range(pool_size(pool, now)))
-                self._merge(desired, name, pools[name][1])
+                pool_nodes = pools[name][1]
+                if desired.keys().isdisjoint(pool_nodes):
+                    desired |= pool_nodes
+                else:  # two pools share a node name
+                    self._add(desired, name, pool_nodes.values())
         self._pools = pools
         return desired
 
@@ -104,21 +107,12 @@ class Renderer:
         rendered = nodes.render(pool, indices, inputs[2], inputs[3])
         return inputs, {ObjectKey("v1", "Node", "", node["metadata"]["name"]): node for node in rendered}
 
-    def _merge(self, desired: Desired, by: PartName, pool_nodes: Desired) -> None:
-        """Add a pool's nodes; one by one only if two pools share a node name."""
-        if desired.keys().isdisjoint(pool_nodes):
-            desired |= pool_nodes
-            return
-        self._add(desired, by, pool_nodes.values())
-
     def _add(self, desired: Desired, by: PartName, manifests: Iterable[Manifest]) -> None:
         for manifest in manifests:
             key = objects.key(manifest)
-            if key in desired:
-                if desired[key] != manifest:
-                    self.conflicts.append(ObjectConflict(key, by, objects.labels(desired[key]).get(objects.FLEET, "")))
-                continue
-            desired[key] = manifest
+            first = desired.setdefault(key, manifest)
+            if first != manifest:
+                self.conflicts.append(ObjectConflict(key, by, objects.labels(first).get(objects.FLEET, "")))
 
 
 def pool_size(pool: fleet_api.NodePool, now: datetime) -> int:
@@ -138,7 +132,7 @@ def run_context(tree: Tree, fleet: fleet_api.Fleet, wave: Wave, run: str) -> wor
 
 def node_context(tree: Tree, fleet: fleet_api.Fleet, pool: fleet_api.NodePool) -> nodes.NodeContext:
     """Return the inputs of a pool's nodes beside the pool."""
-    lifecycle = _lifecycle(fleet, pool.lifecycle)
+    lifecycle = fleet.spec.lifecycle(pool.lifecycle)
     drawn = lifecycles.drawn_delays(lifecycle) if lifecycle else {}
     controller = tree.controller
     return nodes.NodeContext(
@@ -181,21 +175,14 @@ def stages(tree: Tree) -> Iterator[Manifest]:
     if not tree.fleets:
         return
     named = [stage_set for fleet in tree.fleets for stage_set in tree.stage_sets.get(fleet.name, ())]
-    for name in stage_set_rules.missing_sets(named, lease=tree.lease):
-        yield from map(stage_set_rules.with_owner_label, tree.library[name])
-    for stage_set in named:
-        yield from map(
-            stage_set_rules.with_owner_label,
-            tree.library[stage_set.name] if stage_set.from_library else stage_set.stages,
-        )
-    compiled = [(fleet, lifecycle) for fleet in tree.fleets for lifecycle in fleet.spec.lifecycles]
-    parts = (
-        {stage["metadata"]["name"]: stage for name in lifecycles.STAGE_SETS for stage in tree.library[name]}
-        if compiled
-        else {}
-    )
-    for fleet, lifecycle in compiled:
-        yield from lifecycles.stages(fleet.name, lifecycle, parts, lease=tree.lease)
+    defaults = [tree.library[name] for name in stage_set_rules.missing_sets(named, lease=tree.lease)]
+    chosen = [tree.library[stage_set.name] if stage_set.from_library else stage_set.stages for stage_set in named]
+    for stage_set_stages in (*defaults, *chosen):
+        yield from map(stage_set_rules.with_owner_label, stage_set_stages)
+    if compiled := [(fleet.name, lifecycle) for fleet in tree.fleets for lifecycle in fleet.spec.lifecycles]:
+        parts = {stage["metadata"]["name"]: stage for name in lifecycles.STAGE_SETS for stage in tree.library[name]}
+        for fleet_name, lifecycle in compiled:
+            yield from lifecycles.stages(fleet_name, lifecycle, parts, lease=tree.lease)
     serves_kubelet = tree.controller.port is not None
     for fleet in tree.fleets:
         scaled = (pool for pool in fleet.spec.node_pools if pool.autoscaler)
@@ -225,12 +212,8 @@ def _namespaces(tree: Tree) -> Iterator[Manifest]:
     if tree.controller.stages_as == "resources":
         metadata = [manifest["metadata"] for manifest in kwok_manifests(tree)]
         names |= {entry["namespace"] for entry in metadata if "namespace" in entry}
-    for name in sorted(names):
-        if (
-            not workloads.template_variables(name)
-            and name != workloads.DEFAULT_NAMESPACE
-            and not name.startswith("kube-")
-        ):
+    for name in sorted(names - {workloads.DEFAULT_NAMESPACE}):
+        if not workloads.template_variables(name) and not name.startswith("kube-"):
             yield namespace_manifest(name)
 
 
@@ -251,7 +234,7 @@ def autoscaler_config_maps(tree: Tree) -> Iterator[Manifest]:
             if pool.autoscaler is not None:
                 groups, items = by_namespace.setdefault(fleet.spec.node_groups.namespace, (fleet.spec.node_groups, []))
                 templates = tree.templates.get((fleet.name, pool.name), ())
-                ready = not lifecycles.starts_not_ready(_lifecycle(fleet, pool.lifecycle))
+                ready = not lifecycles.starts_not_ready(fleet.spec.lifecycle(pool.lifecycle))
                 items.append(nodes.autoscaler_template(pool, templates, node_context(tree, fleet, pool), ready=ready))
     for namespace, (groups, items) in sorted(by_namespace.items()):
         yield _config_map(namespace, CONFIG_MAP, "config", _autoscaler_config(groups))
@@ -279,7 +262,3 @@ def _config_map(namespace: str, name: str, key: str, content: Manifest) -> Manif
         "metadata": {"name": name, "namespace": namespace, "labels": {objects.MANAGED_BY: objects.KWOKFLEET}},
         "data": {key: writer.to_yaml(content)},
     }
-
-
-def _lifecycle(fleet: fleet_api.Fleet, name: str | None) -> lifecycle_api.Lifecycle | None:
-    return next((lifecycle for lifecycle in fleet.spec.lifecycles if lifecycle.name == name), None)

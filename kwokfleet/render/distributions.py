@@ -8,11 +8,12 @@ rounded values follows exactly from that integral (`fitting.Sample`).
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from statistics import NormalDist
-from typing import Protocol
+from typing import ClassVar
 
 from kwokfleet.api import units
 from kwokfleet.api.delay import Delay
@@ -23,44 +24,47 @@ _MIN_DIGITS, _MAX_DIGITS = 2, 4
 """More than four digits are more exact than any sample."""
 LEAST_S = 0.001
 _SCALES = {"mean", "stddev", "median"}
-"""Parameters that must not be 0: a Lifecycle takes at least one millisecond."""
+"""Durations that must not be 0: a Lifecycle takes at least one millisecond."""
 LEAST_SIGMA, MOST_SIGMA = 0.001, 10.0
 """The range of sigma in a Lifecycle."""
 _ROOT_2, _ROOT_2PI = math.sqrt(2), math.sqrt(2 * math.pi)
 
 
-class Distribution(Protocol):
+@dataclass(frozen=True, slots=True)
+class Distribution(ABC):
     """A distribution of numbers; durations are in seconds."""
 
-    @property
-    def name(self) -> str:
-        """Name in reports."""
+    name: ClassVar[str]
+    """Name in reports, and in a Lifecycle."""
+    freedom: ClassVar[int]
+    """Number of fitted parameters. A bound counts twice: it lies at the outermost value of the sample, which improves
+    the fit twice as much."""
 
-    @property
-    def freedom(self) -> int:
-        """Number of fitted parameters; a bound counts twice.
-
-        A bound lies at the outermost value of the sample, which improves the fit twice as much.
-        """
-
+    @abstractmethod
     def sample(self, uniform: float) -> float:
         """Return the value for a number between 0 and 1, both excluded. Not limited to 0 and more."""
 
+    @abstractmethod
     def cdf(self, x: float) -> float:
         """Return the share of values up to *x*."""
 
+    @abstractmethod
     def area(self, x: float) -> float:
         """Return the integral of `cdf` up to *x*."""
 
     def quantile(self, share: float) -> float:
         """Return the value that a share of the values does not exceed."""
+        return self.sample(share)
 
     def written(self) -> str | Mapping[str, Mapping[str, object]]:
         """Return the delay of a Lifecycle."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        durations = {name: duration_text(value) for name, value in values.items() if name in _SCALES}
+        return {self.name: values | durations}
 
 
 @dataclass(frozen=True, slots=True)
-class ConstantDistribution:
+class ConstantDistribution(Distribution):
     """A single value."""
 
     value: float
@@ -79,17 +83,13 @@ class ConstantDistribution:
         """Return the integral of `cdf`."""
         return max(0.0, x - self.value)
 
-    def quantile(self, share: float) -> float:  # noqa: ARG002  # always the same
-        """Return the value."""
-        return self.value
-
     def written(self) -> str:
         """Return a duration."""
         return duration_text(self.value)
 
 
 @dataclass(frozen=True, slots=True)
-class UniformDistribution:
+class UniformDistribution(Distribution):
     """Any value between two bounds, all equally likely."""
 
     low: float
@@ -115,10 +115,6 @@ class UniformDistribution:
             return x - (self.low + self.high) / 2
         return (x - self.low) ** 2 / (2 * (self.high - self.low))
 
-    def quantile(self, share: float) -> float:
-        """Return the value that a share of the values does not exceed."""
-        return self.sample(share)
-
     def written(self) -> str:
         """Return a range."""
         low, high = duration_text(self.low), duration_text(self.high)
@@ -126,7 +122,7 @@ class UniformDistribution:
 
 
 @dataclass(frozen=True, slots=True)
-class ExponentialDistribution:
+class ExponentialDistribution(Distribution):
     """Memoryless waiting times."""
 
     mean: float
@@ -152,13 +148,9 @@ class ExponentialDistribution:
         """Return the value that a share of the values does not exceed."""
         return -self.mean * math.log1p(-share)
 
-    def written(self) -> dict[str, dict[str, object]]:
-        """Return the distribution."""
-        return {"exponential": {"mean": duration_text(self.mean)}}
-
 
 @dataclass(frozen=True, slots=True)
-class NormalDistribution:
+class NormalDistribution(Distribution):
     """A normal distribution."""
 
     mean: float
@@ -186,13 +178,9 @@ class NormalDistribution:
         """Return the value that a share of the values does not exceed."""
         return max(0.0, self.sample(share))
 
-    def written(self) -> dict[str, dict[str, object]]:
-        """Return the distribution."""
-        return {"normal": {"mean": duration_text(self.mean), "stddev": duration_text(self.stddev)}}
-
 
 @dataclass(frozen=True, slots=True)
-class LogNormalDistribution:
+class LogNormalDistribution(Distribution):
     """A log-normal distribution: typical of the run times of real jobs."""
 
     median: float
@@ -219,39 +207,19 @@ class LogNormalDistribution:
         below = _phi(z - self.sigma)  # share of the mean that values up to x contribute
         return x * _phi(z) - (self.median * math.exp(self.sigma**2 / 2) * below if below else 0.0)
 
-    def quantile(self, share: float) -> float:
-        """Return the value that a share of the values does not exceed."""
-        return self.sample(share)
-
-    def written(self) -> dict[str, dict[str, object]]:
-        """Return the distribution."""
-        return {"lognormal": {"median": duration_text(self.median), "sigma": self.sigma}}
-
 
 # from the Fleet API
 
 
-def of_delay(delay: Delay) -> Distribution | None:
-    """Return the distribution of a delay, in seconds; None if kwok itself computes the delay."""
-    if delay.exponential is not None:
-        return ExponentialDistribution(delay.exponential.mean.total_seconds())
-    if delay.normal is not None:
-        return NormalDistribution(delay.normal.mean.total_seconds(), delay.normal.stddev.total_seconds())
-    if delay.lognormal is not None:
-        return LogNormalDistribution(delay.lognormal.median.total_seconds(), delay.lognormal.sigma)
-    return None
+_CLASSES = (UniformDistribution, ExponentialDistribution, NormalDistribution, LogNormalDistribution)
 
 
-def of_variable(variable: Variable) -> Distribution | None:
-    """Return the distribution of a Wave's variable; None for `choice` and `cycle`."""
-    if variable.uniform is not None:
-        return UniformDistribution(variable.uniform.min, variable.uniform.max)
-    if variable.exponential is not None:
-        return ExponentialDistribution(variable.exponential.mean)
-    if variable.normal is not None:
-        return NormalDistribution(variable.normal.mean, variable.normal.stddev)
-    if variable.lognormal is not None:
-        return LogNormalDistribution(variable.lognormal.median, variable.lognormal.sigma)
+def from_model(model: Delay | Variable) -> Distribution | None:
+    """Return the distribution of a delay, in seconds, or of a Wave's variable; None if it has none."""
+    for kind in _CLASSES:
+        if parameters := getattr(model, kind.name, None):  # its fields are in the order of the class
+            values = (value for _, value in parameters)
+            return kind(*(value.total_seconds() if isinstance(value, timedelta) else value for value in values))
     return None
 
 
@@ -260,10 +228,9 @@ def of_variable(variable: Variable) -> Distribution | None:
 
 def rounded(distribution: Distribution, places: int) -> Distribution:
     """Return a distribution whose parameters have so many decimal places, but at least two digits."""
-    names = [field.name for field in fields(distribution)]  # type: ignore[arg-type]  # all are dataclasses
-    values = {name: _round(getattr(distribution, name), places) for name in names}
+    values = {field.name: _round(getattr(distribution, field.name), places) for field in fields(distribution)}
     scales = {name: max(LEAST_S, value) for name, value in values.items() if name in _SCALES}
-    return replace(distribution, **values | scales)  # type: ignore[type-var]  # as above
+    return replace(distribution, **values | scales)
 
 
 def _round(value: float, places: int) -> float:

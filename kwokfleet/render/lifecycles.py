@@ -23,14 +23,8 @@ from kwokfleet.render.seeded_random import SeededRandom
 Library = Mapping[str, Manifest]
 """Library Stages by name."""
 STAGE_SETS = (
-    "node-chaos",
-    "node-fast",
-    "node-heartbeat",
-    "node-heartbeat-with-lease",
-    "pod-chaos",
-    "pod-general",
-    "pod-recover",
-)
+    "node-chaos", "node-fast", "node-heartbeat", "node-heartbeat-with-lease", "pod-chaos", "pod-general", "pod-recover",
+)  # fmt: skip
 """Library sets that Lifecycles are compiled from."""
 
 TOTAL_WEIGHT = 10_000
@@ -105,7 +99,7 @@ def drawn_delays(lifecycle: lifecycle_api.Lifecycle) -> dict[str, Distribution]:
     if lifecycle.node is not None:
         parts["boot"] = lifecycle.node.boot
         parts["recover"] = lifecycle.node.not_ready.for_ if lifecycle.node.not_ready else None
-    drawn = {part: distributions.of_delay(delay) for part, delay in parts.items() if delay}
+    drawn = {part: distributions.from_model(delay) for part, delay in parts.items() if delay}
     return {part: distribution for part, distribution in drawn.items() if distribution}
 
 
@@ -158,14 +152,17 @@ def _endings(scope: "_Scope", pod: lifecycle_api.PodLifecycle) -> list[Manifest]
         "exit-code": str(pod.fail.exit_code),
         "message": pod.fail.message or pod.fail.reason,
     }
-    failed = scope.stage(
-        "fail", "pod-chaos-container-failed", _delay(after, part, _STARTED), weight=failing, failure=failure
-    )
+    delay = _delay(after, part, _STARTED)
+    failed = scope.stage("fail", "pod-chaos-container-failed", delay, weight=failing, failure=failure)
     if not any_owner:
-        failed["spec"]["selector"]["matchExpressions"] += _owner_requirements(scope.library["pod-general-complete"])
+        complete = scope.library["pod-general-complete"]["spec"]["selector"]["matchExpressions"]
+        failed["spec"]["selector"]["matchExpressions"] += [
+            entry for entry in complete if "ownerReferences" in _key(entry)
+        ]
     stages.append(failed)
     if pod.complete is None and failing < TOTAL_WEIGHT:
-        failed["spec"]["selector"]["matchExpressions"].append(_absent(f'.metadata.annotations["{SPARED_ANNOTATION}"]'))
+        is_spared = f'.metadata.annotations["{SPARED_ANNOTATION}"]'
+        failed["spec"]["selector"]["matchExpressions"].append({"jq": {"key": is_spared, "operator": "DoesNotExist"}})
         stages.append(_spare(scope, failed, TOTAL_WEIGHT - failing))
     return stages
 
@@ -196,10 +193,6 @@ def _restarts(scope: "_Scope", restart: lifecycle_api.Restart | None) -> list[Ma
     ]
 
 
-def _owner_requirements(stage: Manifest) -> list[Manifest]:
-    return [entry for entry in stage["spec"]["selector"]["matchExpressions"] if "ownerReferences" in _key(entry)]
-
-
 # ----------------------------------------------------------------------------------------
 # nodes
 
@@ -216,7 +209,7 @@ def _node_stages(scope: "_Scope", node: lifecycle_api.NodeLifecycle, *, lease: b
     weight, delay = _failing(fails.every, period)
     failure = {"reason": fails.reason, "message": fails.message}
     fail = scope.stage("fail", "node-chaos-not-ready", delay, weight=weight, failure=failure)
-    fail["spec"]["selector"]["matchExpressions"] = [_ready("In", "True")]
+    fail["spec"]["selector"]["matchExpressions"] = [_jq(f"{_READY} | .status", "In", ["True"])]
     away = _delay(fails.for_, "recover", f"{_READY} | .lastTransitionTime", absolute_from=units.ZERO)
     recover = scope.stage("recover", "node-fast-initialize", away)
     recover["spec"]["selector"]["matchExpressions"].append(_jq(_FAILED, "In", [fails.reason]))
@@ -235,10 +228,6 @@ def _failing(every: timedelta, period: timedelta) -> tuple[int, Manifest]:
         return TOTAL_WEIGHT, {"durationMilliseconds": _ms(low), "jitterDurationMilliseconds": _ms(high)}
     weight = max(1, round(TOTAL_WEIGHT * (period / (every + period / 2))))
     return weight, {"durationMilliseconds": 0, "jitterDurationMilliseconds": _ms(period)}
-
-
-def _ready(operator: str, status: str) -> Manifest:
-    return _jq(f"{_READY} | .status", operator, [status])
 
 
 # ----------------------------------------------------------------------------------------
@@ -268,15 +257,13 @@ class _Scope:
         failure: Mapping[str, str] | None = None,
     ) -> Manifest:
         """Return the library Stage *source* for this Lifecycle; *delay* None keeps its delay."""
-        spec = dict(self.library[source]["spec"])
-        entries = [
-            entry for entry in spec["selector"].get("matchExpressions", ()) if objects.LIFECYCLE not in _key(entry)
-        ]
-        if any_owner:
-            entries = [entry for entry in entries if "ownerReferences" not in _key(entry)]
-        spec["selector"] = {"matchLabels": {objects.LIFECYCLE: label(self.fleet, self.lifecycle)}}
-        spec["selector"]["matchExpressions"] = entries
-        spec.pop("weightFrom", None)
+        spec = {key: value for key, value in self.library[source]["spec"].items() if key != "weightFrom"}
+        dropped = (objects.LIFECYCLE, "ownerReferences") if any_owner else (objects.LIFECYCLE,)
+        entries = spec["selector"].get("matchExpressions", ())
+        spec["selector"] = {
+            "matchLabels": {objects.LIFECYCLE: label(self.fleet, self.lifecycle)},
+            "matchExpressions": [entry for entry in entries if not any(key in _key(entry) for key in dropped)],
+        }
         spec["weight"] = weight
         if delay is not None:
             spec["delay"] = delay
@@ -310,10 +297,6 @@ def _jq(key: str, operator: str, values: list[str]) -> Manifest:
     return {"jq": {"key": key, "operator": operator, "values": values}}
 
 
-def _absent(key: str) -> Manifest:
-    return {"jq": {"key": key, "operator": "DoesNotExist"}}
-
-
 def _ms(value: timedelta) -> int:
     return round(value / timedelta(milliseconds=1))
 
@@ -324,7 +307,7 @@ def _delay(delay: delays.Delay, part: str, since: str | None, absolute_from: tim
         return _span_delay(delay.span, since if delay.span.low >= absolute_from else None)
     fallback = {"durationMilliseconds": _ms(_typical(delay))}
     if delay.args:
-        return {**fallback, **_from(f"({_SLEEPS}) as $s", since, seconds=True)}
+        return {**fallback, "durationFrom": _from(f"({_SLEEPS}) as $s", since, _SECONDS)}
     key = delay.annotation or delay_annotation(part)
     given = f'(.metadata.annotations["{key}"] | select(. != null and . != "")) as $given'
     if since is None:
@@ -340,27 +323,20 @@ def _span_delay(span: units.Span, since: str | None) -> Manifest:
     if not span.fixed:
         delay["jitterDurationMilliseconds"] = _ms(span.high)
     if since is not None:
-        delay |= _from(f"{_number(span.low)} as $s", since)
+        delay["durationFrom"] = _from(f"{span.low.total_seconds():.10g} as $s", since)
         if not span.fixed:
-            later = _from(f"{_number(span.high)} as $s", since)
-            delay["jitterDurationFrom"] = later["durationFrom"]
+            delay["jitterDurationFrom"] = _from(f"{span.high.total_seconds():.10g} as $s", since)
     return delay
 
 
-def _from(bind: str, since: str | None, *, seconds: bool = False) -> Manifest:
-    definitions = [_LEFT] if since else []
-    if seconds:
-        definitions.append(_SECONDS)
-    what = f"({since}) | left($s)" if since else '"\\($s)s"'
-    return {"durationFrom": _expression(*definitions, f"{bind} | {what}")}
+def _from(bind: str, since: str | None, *definitions: str) -> Manifest:
+    if since:
+        return _expression(_LEFT, *definitions, f"{bind} | ({since}) | left($s)")
+    return _expression(*definitions, f'{bind} | "\\($s)s"')
 
 
 def _expression(*lines: str) -> Manifest:
     return {"jq": {"expression": "\n".join(lines) + "\n" if len(lines) > 1 else lines[0]}}
-
-
-def _number(value: timedelta) -> str:
-    return f"{value.total_seconds():.10g}"
 
 
 def _typical(delay: delays.Delay) -> timedelta:

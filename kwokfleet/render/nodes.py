@@ -24,15 +24,6 @@ from kwokfleet.render.seeded_random import SeededRandom
 
 DEFAULT_RESOURCES = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 """As in `kwokctl scale`."""
-DEFAULT_NODE_INFO = {
-    "architecture": "amd64",
-    "containerRuntimeVersion": "kwok",
-    "kernelVersion": "kwok",
-    "kubeProxyVersion": "fake",
-    "kubeletVersion": "fake",
-    "operatingSystem": "linux",
-    "osImage": "kwok",
-}
 HOSTNAME_WEIGHT = 1_000_000
 """The Stage runs before all others."""
 MAX_COMBINATIONS = 100_000
@@ -41,7 +32,6 @@ MAX_COMBINATIONS = 100_000
 _METRICS_PATH = f'{{{{ printf "{usage.PATH.replace("{nodeName}", "%s")}" .metadata.name | Quote }}}}'
 _MANAGED_ONLY = (objects.INDEX, objects.OWN_TAINTS, usage.METRICS_PATH)
 """Annotations for managed nodes only, or for one node name."""
-_ROLE = "node-role.kubernetes.io/agent"
 _TTL_STEPS = ((100, 0), (500, 15), (1000, 30), (2000, 60))
 """Kubelet cache TTL in seconds by cluster size, as the TTL controller sets it."""
 _TTL_ABOVE = 300
@@ -177,7 +167,7 @@ class NodeCreation:
     """Sets the fields that nodes get only at creation."""
 
     def __init__(self, now: datetime, cluster_size: int) -> None:
-        self._ttl = str(_ttl(cluster_size))
+        self._ttl = str(next((ttl for most, ttl in _TTL_STEPS if cluster_size <= most), _TTL_ABOVE))
         self._ready = _conditions(_READY, now)
         self._booting = _conditions(BOOTING_CONDITION, now)
 
@@ -199,10 +189,6 @@ def _conditions(ready: tuple[str, str, str, str], now: datetime | None) -> list[
     ]
 
 
-def _ttl(cluster_size: int) -> int:
-    return next((ttl for most, ttl in _TTL_STEPS if cluster_size <= most), _TTL_ABOVE)
-
-
 # ----------------------------------------------------------------------------------------
 # one pool
 
@@ -214,7 +200,7 @@ def _base(pool: NodePool, template: Manifest, context: NodeContext) -> Manifest:
         cleaned["status"] = {**cleaned["status"], "capacity": DEFAULT_RESOURCES}
     merged: Manifest = objects.overlay(cleaned, pool.template)
     metadata, spec, status = merged.get("metadata") or {}, merged.get("spec") or {}, merged.get("status") or {}
-    info = {**DEFAULT_NODE_INFO, **(status.get("nodeInfo") or {})}
+    info = {**node_templates.DEFAULT_NODE_INFO, **(status.get("nodeInfo") or {})}
     taints = _taints(pool, spec.get("taints") or [])
     return {
         "labels": _labels(pool, metadata.get("labels") or {}, info, context.fleet),
@@ -240,7 +226,7 @@ def _labels(pool: NodePool, template: Mapping[str, str], info: Mapping[str, str]
         "beta.kubernetes.io/os": system,
         "kubernetes.io/arch": arch,
         "kubernetes.io/os": system,
-        _ROLE: "",
+        "node-role.kubernetes.io/agent": "",
         "type": "kwok",
         **template,
         **pool.labels,
@@ -263,14 +249,10 @@ def _taints(pool: NodePool, template: list[Manifest]) -> list[Manifest]:
 def _status(pool: NodePool, template: Mapping[str, Any], info: Mapping[str, str]) -> Manifest:
     capacity = {name: str(value) for name, value in (template.get("capacity") or {}).items()} | pool.resources
     reduced = {name: str(value) for name, value in (template.get("allocatable") or {}).items()}
-    allocatable = capacity | {name: value for name, value in reduced.items() if name not in pool.resources}
+    allocatable = capacity | reduced | pool.resources
     others = {name: value for name, value in template.items() if name not in {"conditions", "phase"}}
-    return {
-        **others,
-        "capacity": dict(sorted(capacity.items())),
-        "allocatable": dict(sorted(allocatable.items())),
-        "nodeInfo": dict(sorted(info.items())),
-    }
+    parts = {"capacity": capacity, "allocatable": allocatable, "nodeInfo": info}
+    return others | {name: dict(sorted(part.items())) for name, part in parts.items()}
 
 
 def _node(  # noqa: PLR0913, PLR0917  # what one node is made of

@@ -79,14 +79,9 @@ def due_runs(
     on_time = list(runs_between(start, anchor, max(last, now - grace - _INSTANT), now))
     if on_time or start.missed == "skip":
         return on_time
-    return list(_latest(start, anchor, last, now))
-
-
-def _latest(start: wave_api.Start, anchor: datetime, last: datetime, now: datetime) -> Iterator[ScheduledRun]:
-    """Yield the latest Run after *last*, without iterating over all missed ones."""
-    if start.cron is not None:
+    if start.cron is not None:  # the latest Run, without iterating over all missed ones
         moment = cron.last_fire_time(start.cron, start.time_zone, now)
         last = max(last, moment - _INSTANT) if moment else now
     elif start.every is not None:
         last = max(last, now - start.every)
-    yield from runs_between(start, anchor, last, now)
+    return list(runs_between(start, anchor, last, now))

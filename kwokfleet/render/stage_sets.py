@@ -6,6 +6,7 @@ is filled by a default set.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
@@ -43,9 +44,7 @@ def roles(named: NamedStageSet) -> set[str]:
 
 def library_set_name(stage: Manifest) -> str:
     """Return the library set that a Stage was copied from, by its label."""
-    metadata = stage.get("metadata")
-    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-    return str(labels.get(objects.STAGE_SET, "")) if isinstance(labels, Mapping) else ""
+    return str(_value(stage, "metadata", "labels", objects.STAGE_SET) or "")
 
 
 def missing_sets(named: Iterable[NamedStageSet], *, lease: bool) -> list[str]:
@@ -73,15 +72,19 @@ def conflicting_pairs(named: Sequence[NamedStageSet]) -> list[tuple[int, int]]:
 
 def target_kind(stage: Manifest) -> str:
     """Return the kind of a Stage's objects."""
-    spec = stage.get("spec")
-    reference = spec.get("resourceRef") if isinstance(spec, Mapping) else None
-    return str(reference.get("kind", "")) if isinstance(reference, Mapping) else ""
+    return str(_value(stage, "spec", "resourceRef", "kind") or "")
+
+
+def _value(value: Any, *path: str) -> Any:  # noqa: ANN401  # any part of a manifest
+    """Return the value at a path of an unchecked manifest; None if there is none."""
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def _is_unscoped(stage: Manifest) -> bool:
     """Return whether a Stage selects objects without a label or annotation."""
-    spec = stage.get("spec")
-    selector = spec.get("selector") if isinstance(spec, Mapping) else None
+    selector = _value(stage, "spec", "selector")
     return isinstance(selector, Mapping) and not selector.get("matchLabels") and not selector.get("matchAnnotations")
 
 

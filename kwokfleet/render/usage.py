@@ -5,7 +5,7 @@ for all Fleets. Pods have their phases as annotations, nodes the usage of their 
 resource reads them. One Metric serves the result like a kubelet.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import units
@@ -51,8 +51,7 @@ def node_annotations(uses: PodUsage | None) -> dict[str, str]:
 
 
 def _amounts(uses: PodUsage) -> dict[str, str]:
-    amounts: Mapping[str, str | None] = {"cpu": uses.cpu, "memory": uses.memory}
-    return {name: amount for name, amount in amounts.items() if amount is not None}
+    return {name: amount for name in RESOURCES if (amount := getattr(uses, name)) is not None}
 
 
 def _key(resource: str, amount: str) -> str:
@@ -79,7 +78,8 @@ def is_declared(fleets: Iterable[fleet_api.Fleet]) -> bool:
 def manifests(fleets: Iterable[fleet_api.Fleet]) -> Iterator[Manifest]:
     """Yield the kwok objects for usage, if any Fleet declares usage."""
     if is_declared(fleets):
-        yield _object("ClusterResourceUsage", {"usages": [{"usage": _expressions()}]})
+        usage = {name: {"expression": _expression(name, least)} for name, least in RESOURCES.items()}
+        yield _object("ClusterResourceUsage", {"usages": [{"usage": usage}]})
         yield _object("Metric", {"path": PATH, "metrics": list(_metrics())})
 
 
@@ -90,10 +90,6 @@ def _object(kind: str, spec: Manifest) -> Manifest:
         "metadata": {"name": NAME, "labels": {objects.MANAGED_BY: objects.KWOKFLEET}},
         "spec": spec,
     }
-
-
-def _expressions() -> Manifest:
-    return {name: {"expression": _expression(name, least)} for name, least in RESOURCES.items()}
 
 
 def _expression(resource: str, least: str) -> str:

@@ -23,14 +23,8 @@ BUILT_IN = ("index", "run", "fleet", "wave", "name")
 DEFAULT_NAME = "{{fleet}}-{{wave}}-{{run}}-{{index}}"
 DEFAULT_NAMESPACE = "default"
 CLUSTER_SCOPED = {
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "Namespace",
-    "Node",
-    "PersistentVolume",
-    "PriorityClass",
-    "StorageClass",
-}
+    "ClusterRole", "ClusterRoleBinding", "Namespace", "Node", "PersistentVolume", "PriorityClass", "StorageClass",
+}  # fmt: skip
 
 TEXTS = {
     "annotations", "args", "command", "data", "image", "labels", "matchLabels", "name", "namespace", "nodeSelector",
@@ -93,14 +87,8 @@ def _arrivals(context: RunContext) -> tuple[SeededRandom, tuple[float, ...]]:
 
 def object_factory(context: RunContext) -> Callable[[int], Manifest]:
     """Return a function from an index to the object of a Run."""
-    fill = _compiled(_prepared(context))
-    draw = _drawing(context)
-
-    def create(index: int) -> Manifest:
-        manifest: Manifest = fill(draw(index))
-        return manifest
-
-    return create
+    fill, draw = _compiled(_prepared(context)), _drawing(context)
+    return lambda index: fill(draw(index))
 
 
 def template_variables(value: Any) -> set[str]:  # noqa: ANN401  # any part of a manifest
@@ -128,8 +116,8 @@ def completes(context: RunContext) -> bool:
     job = template["kind"] == "Job" and template["apiVersion"].startswith("batch/")
     if not job and template["kind"] != "Pod":
         return False
-    pod = next((entry.pod for entry in spec.lifecycles if entry.name == context.wave.lifecycle), None)
-    if pod is not None:
+    lifecycle = spec.lifecycle(context.wave.lifecycle)
+    if lifecycle is not None and (pod := lifecycle.pod) is not None:
         applies = job or pod.complete is None or pod.complete.when == "always"
         return applies and (pod.complete is not None or (pod.fail is not None and pod.fail.probability >= 1))
     pod_spec = template.get("spec")
@@ -153,13 +141,13 @@ def _drawing(context: RunContext) -> Callable[[int], Variables]:
         name: _variable_drawer(variable, SeededRandom(*purpose, "vary", name))
         for name, variable in sorted(wave.vary.items())
     }
-    lifecycle = next((entry for entry in fleet.spec.lifecycles if entry.name == wave.lifecycle), None)
+    lifecycle = fleet.spec.lifecycle(wave.lifecycle)
     delays = lifecycles.drawn_delays(lifecycle) if lifecycle else {}
     durations = [
         (_hidden(part), delay, SeededRandom(*purpose, "delay", part)) for part, delay in sorted(delays.items())
     ]
     fixed = {"run": run, "fleet": fleet.name, "wave": wave.name}
-    object_name = _compiled(_name(context))
+    object_name = _compiled(str((wave.template.get("metadata") or {}).get("name") or DEFAULT_NAME))
 
     def draw(index: int) -> Variables:
         variables: dict[str, Any] = {**fixed, "index": index, **(rows[index] if index < len(rows) else {})}
@@ -179,7 +167,7 @@ def _variable_drawer(variable: Variable, random: SeededRandom) -> Callable[[int]
     if variable.choice is not None:
         choice, weights = variable.choice, variable.weights or (1.0,) * len(variable.choice)
         return lambda index: choice[random.choice(index, weights)]
-    distribution = distributions.of_variable(variable)
+    distribution = distributions.from_model(variable)
     if distribution is None:
         raise ValueError("the variable has no distribution")
     low = -math.inf if variable.min is None else variable.min
@@ -201,38 +189,21 @@ def _hidden(part: str) -> str:
 # the template of a Run
 
 
-def _name(context: RunContext) -> str:
-    name = (context.wave.template.get("metadata") or {}).get("name")
-    return str(name) if name else DEFAULT_NAME
-
-
 def _prepared(context: RunContext) -> Manifest:
     """Return a Wave's template with our labels, annotations and placement; variables are not filled in."""
     wave, template = context.wave, context.wave.template
-    metadata = dict(template.get("metadata") or {})
+    metadata = {**(template.get("metadata") or {}), "name": "{{name}}"}
     labels = owner_labels(context)
-    prepared: Manifest = {"apiVersion": template["apiVersion"], "kind": template["kind"]}
-    metadata["name"] = "{{name}}"
     if template["kind"] not in CLUSTER_SCOPED:
         metadata["namespace"] = namespace(context)
-    metadata["labels"] = {
-        **(metadata.get("labels") or {}),
-        **wave.labels,
-        objects.MANAGED_BY: objects.KWOKFLEET,
-        **labels,
-    }
-    metadata["annotations"] = {
-        **(metadata.get("annotations") or {}),
-        **wave.annotations,
-        objects.INDEX: "{{kwokfleet_index}}",
-    }
-    prepared["metadata"] = metadata
+    own_labels = {**wave.labels, objects.MANAGED_BY: objects.KWOKFLEET, **labels}
+    metadata["labels"] = {**(metadata.get("labels") or {}), **own_labels}
+    own_annotations = {**wave.annotations, objects.INDEX: "{{kwokfleet_index}}"}
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), **own_annotations}
+    prepared: Manifest = {"apiVersion": template["apiVersion"], "kind": template["kind"], "metadata": metadata}
     rest = {key: item for key, item in template.items() if key not in prepared}
     if template["kind"] == "Pod":
-        placed = _placed_pod({"metadata": metadata, "spec": rest.get("spec") or {}}, context, labels)
-        prepared["metadata"] = placed["metadata"]
-        prepared["spec"] = placed["spec"]
-        rest.pop("spec", None)
+        prepared |= _placed_pod({"metadata": metadata, "spec": rest.pop("spec", None) or {}}, context, labels)
     return {**prepared, **{key: _placed(item, context, labels) for key, item in rest.items()}}
 
 
@@ -256,7 +227,7 @@ def _placed_pod(pod: Mapping[str, Any], context: RunContext, labels: Mapping[str
     wave, fleet = context.wave, context.fleet
     metadata = dict(pod.get("metadata") or {})
     added = {**wave.labels, **labels}
-    lifecycle = next((entry for entry in fleet.spec.lifecycles if entry.name == wave.lifecycle), None)
+    lifecycle = fleet.spec.lifecycle(wave.lifecycle)
     if lifecycle is not None:
         added[objects.LIFECYCLE] = lifecycles.label(fleet.name, lifecycle.name)
         drawn = {
@@ -271,11 +242,7 @@ def _placed_pod(pod: Mapping[str, Any], context: RunContext, labels: Mapping[str
     if wave.place:
         spec["tolerations"] = _tolerations(spec.get("tolerations") or [], context)
         spec["affinity"] = _affinity(spec.get("affinity") or {}, fleet, wave)
-    return {
-        "metadata": metadata,
-        "spec": spec,
-        **{key: item for key, item in pod.items() if key not in {"metadata", "spec"}},
-    }
+    return {"metadata": metadata, "spec": spec} | {key: pod[key] for key in pod if key not in {"metadata", "spec"}}
 
 
 def _tolerations(existing: Sequence[Manifest], context: RunContext) -> list[Manifest]:
@@ -299,15 +266,13 @@ def _affinity(existing: Mapping[str, Any], fleet: fleet_api.Fleet, wave: Wave) -
     required_nodes: list[Manifest] = [{"key": objects.FLEET, "operator": "In", "values": [fleet.name]}]
     if wave.pools:
         required_nodes.append({"key": objects.POOL, "operator": "In", "values": list(wave.pools)})
-    node = dict(existing.get("nodeAffinity") or {})
+    node = existing.get("nodeAffinity") or {}
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms = (node.get(required) or {}).get("nodeSelectorTerms") or [{}]
-    node[required] = {
-        "nodeSelectorTerms": [
-            {**term, "matchExpressions": [*(term.get("matchExpressions") or []), *required_nodes]} for term in terms
-        ]
-    }
-    return {**existing, "nodeAffinity": node}
+    terms = [
+        {**term, "matchExpressions": [*(term.get("matchExpressions") or []), *required_nodes]}
+        for term in (node.get(required) or {}).get("nodeSelectorTerms") or [{}]
+    ]
+    return {**existing, "nodeAffinity": {**node, required: {"nodeSelectorTerms": terms}}}
 
 
 # ----------------------------------------------------------------------------------------
@@ -336,17 +301,10 @@ def _compiled_mapping(part: Mapping[str, Any], *, text: bool) -> _Fill:
         items = [(_compiled(key, text=True), _compiled(item, text=text or key in TEXTS)) for key, item in part.items()]
         return lambda variables: {key(variables): item(variables) for key, item in items}
     constant = {key: None if template_variables(item) else _unescaped(item) for key, item in part.items()}
-    varying = [
-        (key, _compiled(item, text=text or key in TEXTS)) for key, item in part.items() if template_variables(item)
-    ]
-
-    def fill(variables: Variables) -> Manifest:
-        filled = constant.copy()
-        for key, item in varying:
-            filled[key] = item(variables)
-        return filled
-
-    return fill
+    varying = {
+        key: _compiled(item, text=text or key in TEXTS) for key, item in part.items() if template_variables(item)
+    }
+    return lambda variables: constant | {key: item(variables) for key, item in varying.items()}
 
 
 def _compiled_text(text_with_variables: str, *, text: bool) -> _Fill:
