@@ -27,8 +27,6 @@ app = typer.Typer(
 )
 
 RESTART_S = 60.0
-PATIENCE_S = 2.0
-"""Retry limit of requests: the kwok process must be checked in the meantime."""
 RELOAD_S = 1.0
 """Interval at which the files are loaded."""
 OBSERVE_S = 2.0
@@ -125,9 +123,10 @@ def _supervise(
 
 def _observe(declared: _DeclaredController, context: str | None, kubeconfig: Path | None) -> None:
     """Report which controller drives the nodes while the files declare `mode: external`."""
+    from kwokfleet import app as composition
     from kwokfleet.kwok import external
 
-    with connection.connect_throttled(context, kubeconfig, PATIENCE_S) as sender:
+    with connection.connect_throttled(context, kubeconfig, composition.KWOK_PATIENCE_S) as sender:
         output.print_line(f"{EXTERNAL}; changes of the controllers that drive the nodes are logged; Ctrl-C to stop")
         spec = declared.loaded.tree.controller
         observer = external.ExternalObserver(sender, spec)
@@ -160,7 +159,8 @@ def _running_supervisor(
         program = binaries.ensure(cluster_commands.settings_with(bin_dir), report, "kwok").path("kwok")
     api = connection.connect(context, kubeconfig)
     stop = threading.Event()
-    sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(retry_timeout_s=PATIENCE_S), stop)
+    limits = throttled_client.ClientLimits(retry_timeout_s=composition.KWOK_PATIENCE_S)
+    sender = throttled_client.ThrottledClient(api, limits, stop)
     folder = _folder(api.host)
     with connection.run_informer(api, (requests.NODE,)) as managed:
         connection.wait_until_listed(managed)
@@ -267,12 +267,9 @@ def _print_status(mode: str, statuses: "list[shard.ShardStatus]", now: "lease_he
     if now.drivers:
         typer.echo(output.table(_holders(now)) + "\n")
     driven = now.nodes - len(now.undriven)
-    first = (
-        f"; not driven: {', '.join(now.undriven[:MAX_LISTED])}{' …' * (len(now.undriven) > MAX_LISTED)}"
-        if now.undriven
-        else ""
-    )
-    typer.echo(f"{driven} of {files.count(now.nodes, 'node')} driven{first}")
+    names = ", ".join(now.undriven[:MAX_LISTED]) + " …" * (len(now.undriven) > MAX_LISTED)
+    undriven = f"; not driven: {names}" if now.undriven else ""
+    typer.echo(f"{driven} of {files.count(now.nodes, 'node')} driven{undriven}")
 
 
 def _row(status: "shard.ShardStatus") -> dict[str, object]:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from types import FrameType
 
 from kwokfleet import errors
 from kwokfleet.cli import connection, output
@@ -113,11 +112,7 @@ def _require_list_permission(api: client.KubeClient, where: PodSelection) -> Non
 def _interruptible() -> Iterator[threading.Event]:
     """Let Ctrl-C end the wait, not the program: the observations are used."""
     stop = threading.Event()
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    before = signal.signal(signal.SIGINT, end)
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: stop.set())
     try:
         yield stop
     finally:

@@ -83,7 +83,7 @@ class _LiveTable:
             case progress.ProgressPhase.WAITING:
                 return Text("·", style="dim"), Text(subject, style="dim"), "", ""
             case _:
-                return self._spinner.render(now), subject, describe(update, now - row.since), _bar(update)
+                return self._spinner.render(now), subject, describe(update, now - row.since), _detail(update)
 
 
 class _PlainLines:
@@ -124,15 +124,18 @@ def _clock(seconds: float) -> str:
     return f"{whole // 60} min {whole % 60:02} s" if whole >= 60 else f"{whole} s"  # noqa: PLR2004 - seconds in a minute
 
 
-def _bar(update: progress.ProgressUpdate) -> RenderableType:
+def _detail(update: progress.ProgressUpdate) -> RenderableType:
     if not update.total:
         return Text(update.detail[:_MAX_DETAIL_WIDTH], style="dim", no_wrap=True)
-    full = _BAR_WIDTH * update.done // update.total
-    bar = Text("━" * full, style="cyan")
-    bar.append("━" * (_BAR_WIDTH - full), style="dim")
+    bar = _bar(update.done, update.total, _BAR_WIDTH, "cyan")
     bar.append(f" {update.detail[:_MAX_DETAIL_WIDTH]}", style="dim")
     bar.no_wrap = True
     return bar
+
+
+def _bar(done: int, total: int, width: int, style: str) -> Text:
+    full = width * done // total if total else width
+    return Text("━" * full, style=style).append("━" * (width - full), style="dim")
 
 
 class _ChangeBars:
@@ -157,9 +160,7 @@ class _ChangeBars:
         with self._lock:
             steps = list(self._steps.items())
         for title, (done, total, start, updated) in steps:
-            full = _STEP_BAR_WIDTH * done // total if total else _STEP_BAR_WIDTH
-            bar = Text("━" * full, style="green" if done == total else "cyan")
-            bar.append("━" * (_STEP_BAR_WIDTH - full), style="dim")
+            bar = _bar(done, total, _STEP_BAR_WIDTH, "green" if done == total else "cyan")
             elapsed_s = (updated if done == total else time.monotonic()) - start
             rate = f"{done / elapsed_s:,.0f}/s" if elapsed_s > _MIN_RATE_S and done else ""
             count = f"{done:,} of {total:,}"

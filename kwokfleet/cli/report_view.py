@@ -51,12 +51,9 @@ def _latency_row(latency: Latency) -> dict[str, object]:
 
 def _is_shown(latency: Latency) -> bool:
     """Return whether a latency is in the text report; other formats have all latencies."""
-    is_clusterloader2 = latency.clock in (Clock.CL2_2024, Clock.CL2_2026)
-    return (
-        (latency.of, latency.name) == ("pods", "pod_startup")
-        if is_clusterloader2
-        else not latency.of.startswith("pods/state")
-    )
+    if latency.clock in (Clock.CL2_2024, Clock.CL2_2026):
+        return (latency.of, latency.name) == ("pods", "pod_startup")
+    return not latency.of.startswith("pods/state")
 
 
 def _rates(result: Result) -> Iterator[str]:

@@ -122,11 +122,8 @@ def _print(rows: "Sequence[dict[str, object]]", form: TableFormat, empty_message
         typer.echo(json.dumps(rows, indent=2))
     elif form == "name":
         for row in rows:
-            typer.echo(
-                str(
-                    row.get("name") or "/".join(str(row[key]) for key in ("fleet", "pool", "wave", "run") if key in row)
-                )
-            )
+            parts = (str(row[key]) for key in ("fleet", "pool", "wave", "run") if key in row)
+            typer.echo(str(row.get("name") or "/".join(parts)))
     elif rows:
         typer.echo(output.table(rows))
     else:

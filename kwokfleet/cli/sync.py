@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from kwokfleet.source import loader
 
 _NEXT_SYNC = "applied changes stay; the next sync continues"
-
-
 WAIT_TIMEOUT = output.duration_text(settings.WAIT_TIMEOUT)
 
 DryRun = Literal["none", "client", "server"]

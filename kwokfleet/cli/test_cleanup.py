@@ -97,9 +97,8 @@ def _delete_workloads(sender: "throttled_client.ThrottledClient", cluster: Share
                 namespaces |= {namespace["metadata"]["name"]: namespace for namespace in created}
             except errors.ClusterError as error:
                 output.print_line(f"note: objects of wave {wave.name} may remain: {error}")
-    for name in (
-        namespaces.keys() - discovery.occupied_namespaces(sender, namespaces.keys(), requests.UNMANAGED_SELECTOR).keys()
-    ):
+    occupied = discovery.occupied_namespaces(sender, namespaces.keys(), requests.UNMANAGED_SELECTOR)
+    for name in namespaces.keys() - occupied.keys():
         deletions.append(requests.delete_any(requests.NAMESPACE, namespaces[name], namespaces[name]["metadata"]["uid"]))
     if deletions:
         throttled_client.send_all(sender, deletions)

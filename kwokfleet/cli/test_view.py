@@ -14,6 +14,7 @@ from rich.text import Text
 from kwokfleet.experiment.progress import RunProgress, RunStep
 from kwokfleet.experiment.runner import ExperimentSnapshot, Phase
 from kwokfleet.measure.result import Clock, Result
+from kwokfleet.waves.ledger import RunRecord
 
 PLAIN_EVERY_S = 10.0
 """Interval of progress lines, where there is no terminal. The end of a step is printed at once."""
@@ -127,20 +128,16 @@ class _LiveDisplay:
             return Text("·", "dim"), Text(run.name, "dim"), "", "", "", "", ""
         over = run.step is RunStep.FINISHED
         passed = over and not run.failures
-        mark = (
-            Text("✓" if passed else "✗", "green" if passed else "red")
-            if over
-            else self._spinner.render(time.monotonic())
-        )
+        mark, color = ("✓", "green") if passed else ("✗", "red")
         spent = duration_text(run) or f"{max(0.0, (datetime.now(UTC) - record.start).total_seconds()):.1f} s"
         return (
-            mark,
+            Text(mark, color) if over else self._spinner.render(time.monotonic()),
             run.name,
             f"{record.submitted:,} of {record.total:,}" if record.total else "",
             f"{_running(result):,}" if result else "",
             f"{result.objects.completed:,} of {record.total:,}" if result else "",
             spent,
-            Text(record.verdict.lower(), "green" if passed else "red") if over else Text(run.step.value, "dim"),
+            Text(record.verdict.lower(), color) if over else Text(run.step.value, "dim"),
         )
 
 
@@ -157,30 +154,25 @@ def duration_text(run: RunProgress) -> str:
 
 def rows(runs: Sequence[RunProgress]) -> list[dict[str, object]]:
     """Return the result of each Run, as rows of a table."""
-    return [_row(run) for run in runs if run.record is not None]
+    return [_row(run, run.record) for run in runs if run.record is not None]
 
 
-def _row(run: RunProgress) -> dict[str, object]:
-    record, result = run.record, run.result
+def _row(run: RunProgress, record: RunRecord) -> dict[str, object]:
+    result = run.result
     gates = result.gates if result else ()
+    verdict = "failed" if run.failures else "passed" if gates else "measured"
     startup = result.latency("podStartup", "pods", Clock.WATCH) if result else None
     return {
         "wave": run.name,
-        "objects": record.total if record else 0,
+        "objects": record.total,
         "complete": result.objects.completed if result else "-",
         "failed": result.objects.failed if result else "-",
         "total": duration_text(run) or "-",
         "startup p50": _seconds(startup.p50 if startup else None),
         "startup p99": _seconds(startup.p99 if startup else None),
         "gates": f"{sum(gate.passed for gate in gates)} of {len(gates)}" if gates else "none",
-        "result": _verdict(run),
+        "result": verdict if run.step is RunStep.FINISHED else "unfinished",
     }
-
-
-def _verdict(run: RunProgress) -> str:
-    if run.step is not RunStep.FINISHED:
-        return "unfinished"
-    return "failed" if run.failures else "passed" if run.result and run.result.gates else "measured"
 
 
 def _seconds(value: float | None) -> str:

@@ -67,12 +67,8 @@ def _find_namespace(sender: "throttled_client.ThrottledClient", namespace: str |
     from kwokfleet.install import installer, ownership
     from kwokfleet.kube import objects
 
-    namespaces = sorted(
-        {
-            objects.labels(manifest)[ownership.INSTALL_LABEL]
-            for _, manifest in installer.list_installed(sender, namespace or "")
-        }
-    )
+    installed = installer.list_installed(sender, namespace or "")
+    namespaces = sorted({objects.labels(manifest)[ownership.INSTALL_LABEL] for _, manifest in installed})
     if len(namespaces) > 1:
         raise errors.InputError(
             f"several installations found, in: {', '.join(namespaces)}", hint="choose one with --namespace"
