@@ -1,9 +1,11 @@
+"""Progress updates as text."""
+
 from kwokfleet.cli import progress
 from kwokfleet.embedded import progress as embedded_progress
 
 
-def test_a_build_says_how_far_it_is_and_how_long_it_usually_takes() -> None:
-    """Nine minutes are bearable if one can see them pass."""
+def test_a_build_shows_packages_and_its_usual_duration() -> None:
+    """A build can take nine minutes."""
     update = embedded_progress.ProgressUpdate(
         "kube-apiserver", embedded_progress.ProgressPhase.BUILDING, "k8s.io/api", 785, 1570, usual_s=300
     )
@@ -11,7 +13,7 @@ def test_a_build_says_how_far_it_is_and_how_long_it_usually_takes() -> None:
 
 
 def test_a_download_counts_megabytes() -> None:
-    """Size instead of packages."""
+    """The unit is MB instead of packages."""
     assert (
         progress.describe(
             embedded_progress.ProgressUpdate("etcd", embedded_progress.ProgressPhase.DOWNLOADING, "", 3, 26), 0.5
@@ -20,8 +22,8 @@ def test_a_download_counts_megabytes() -> None:
     )
 
 
-def test_what_is_done_shows_its_outcome() -> None:
-    """The detail stands alone."""
+def test_a_finished_subject_shows_its_detail() -> None:
+    """Phase and duration are omitted."""
     assert (
         progress.describe(
             embedded_progress.ProgressUpdate("etcd", embedded_progress.ProgressPhase.DONE, "ready after 2.5 s"), 9

@@ -1,4 +1,4 @@
-"""What people see of a test, on a terminal and in a log."""
+"""Display of a test, on a terminal and in a log."""
 
 import io
 from datetime import UTC, datetime, timedelta
@@ -21,12 +21,12 @@ GATE = GateResult(name="failures", want="at most 0", got="0", passed=True)
 
 
 def snapshot(phase: Phase, *runs: RunProgress, **fields: Any) -> ExperimentSnapshot:  # noqa: ANN401  # its fields
-    """Return a moment of a test with four nodes."""
+    """Return a snapshot of a test with four nodes."""
     return ExperimentSnapshot(**{"phase": phase, "nodes": Nodes(4, 4, 4, 4), "runs": runs, **fields})
 
 
 def run(submitted: int, complete: int = 0, verdict: RunVerdict = RunVerdict.OPEN, *gates: GateResult) -> RunProgress:
-    """Return how far a Run of ten jobs is."""
+    """Return the progress of a Run of ten jobs."""
     record = RunRecord("0", NOW, RunState.RUNNING if submitted < 10 else RunState.DONE, submitted, 10, verdict=verdict)
     result = Result(
         fleet="lab",
@@ -54,17 +54,17 @@ PLAY = [
 
 
 def logged(*snapshots: ExperimentSnapshot) -> list[str]:
-    """Return the lines that a log gets."""
+    """Return the lines of a log."""
     out = io.StringIO()
     with test_view.display(Console(file=out, width=200), "test-1, Kubernetes v1") as show:
-        for each in snapshots:
-            show(each)
+        for state in snapshots:
+            show(state)
     return [line.partition(" s  ")[2] or line for line in out.getvalue().splitlines()]
 
 
 def test_a_log_has_a_line_for_each_step() -> None:
-    """And none twice."""
-    repeated = [each for each in PLAY for _ in range(3)]
+    """No line is repeated."""
+    repeated = [state for state in PLAY for _ in range(3)]
     assert logged(*repeated) == [
         "cluster: test-1, Kubernetes v1",
         "sync: 7 changes left",
@@ -77,31 +77,31 @@ def test_a_log_has_a_line_for_each_step() -> None:
     ]
 
 
-def test_a_log_is_not_flooded_by_numbers_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between steps there is a line now and then."""
+def test_a_log_has_few_lines_about_growing_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a step, lines are printed at an interval."""
     growing = [snapshot(Phase.WAVES, run(number)) for number in range(1, 10)]
     assert sum("submitted" in line for line in logged(*growing)) == 1
     monkeypatch.setattr(test_view, "PLAIN_EVERY_S", 0.0)
     assert sum("submitted" in line for line in logged(*growing)) == 9
 
 
-def test_what_is_in_the_way_is_told_once() -> None:
-    """However long it lasts."""
+def test_an_obstacle_is_printed_once() -> None:
+    """Its duration does not matter."""
     stuck = snapshot(Phase.SYNC, obstacle="kwok (shard 0) is starting")
     assert logged(stuck, stuck)[-1] == "waiting: kwok (shard 0) is starting"
 
 
 def drawn(*snapshots: ExperimentSnapshot) -> str:
-    """Return what a terminal shows in the end."""
+    """Return the output on a terminal."""
     out = io.StringIO()
     with test_view.display(Console(file=out, width=100, force_terminal=True, no_color=True), "test-1") as show:
-        for each in snapshots:
-            show(each)
+        for state in snapshots:
+            show(state)
     return out.getvalue()
 
 
 def test_a_terminal_shows_phases_and_waves() -> None:
-    """What is done, what goes on and what is to come."""
+    """Finished, current and later phases."""
     text = drawn(*PLAY)
     for expected in ("✓ cluster", "✓ sync", "✓ ready", "lab/jobs", "10 of 10", "12.3 s", "passed"):
         assert expected in text
@@ -109,8 +109,8 @@ def test_a_terminal_shows_phases_and_waves() -> None:
     assert "1 of 4 nodes" in drawn(*PLAY[:2])
 
 
-def test_the_table_has_what_came_of_each_run() -> None:
-    """The time, what pods took to start, how many gates held."""
+def test_the_table_has_a_row_for_each_run() -> None:
+    """Duration, startup latencies, and the number of passed gates."""
     bad = GateResult(name="deadline", want="10s", got="12.3s", passed=False)
     (row,) = test_view.rows([run(10, 10, RunVerdict.FAILED, GATE, bad)])
     assert row == {
@@ -126,8 +126,8 @@ def test_the_table_has_what_came_of_each_run() -> None:
     }
 
 
-def test_a_wave_that_did_not_begin_has_no_row_and_one_that_is_not_over_no_result() -> None:
-    """Nothing is made up."""
+def test_a_wave_without_a_run_has_no_row_and_an_unfinished_run_no_verdict() -> None:
+    """Missing data is not invented."""
     assert test_view.rows([WAITING]) == []
     assert test_view.rows([run(3)])[0]["result"] == "unfinished"
     assert test_view.rows([run(10, 10, RunVerdict.MEASURED)])[0]["result"] == "measured"
