@@ -83,20 +83,15 @@ def run_object(manifest: Manifest, *, ends: bool) -> RunObject:
     metadata = manifest["metadata"]
     created_at = _time(metadata.get("creationTimestamp"))
     ended_at = _ended_at(manifest.get("status") or {}, created_at) if ends else created_at
-    return RunObject(
-        metadata["name"], metadata.get("namespace", ""), metadata["uid"], ended_at, "deletionTimestamp" in metadata
-    )
+    deleting = "deletionTimestamp" in metadata
+    return RunObject(metadata["name"], metadata.get("namespace", ""), metadata["uid"], ended_at, deleting)
 
 
 def _ended_at(status: Mapping[str, object], created_at: datetime | None) -> datetime | None:
     """Return when a Job or pod ended, None if it is active."""
-    conditions = [
-        condition
-        for condition in _list(status.get("conditions"))
-        if condition.get("status") == "True" and condition.get("type") in _END_CONDITIONS
-    ]
-    if conditions:
-        return _time(conditions[0].get("lastTransitionTime")) or created_at
+    for condition in _list(status.get("conditions")):
+        if condition.get("status") == "True" and condition.get("type") in _END_CONDITIONS:
+            return _time(condition.get("lastTransitionTime")) or created_at
     if status.get("phase") not in _END_PHASES:
         return None
     states = [(entry.get("state") or {}).get("terminated") or {} for entry in _list(status.get("containerStatuses"))]

@@ -4,7 +4,6 @@ The only state is in the Ledger. Objects are found by the labels of exactly one 
 foreign object with the same name is never deleted.
 """
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -29,7 +28,7 @@ NAMESPACE_TIMEOUT_S = 10.0
 """A namespace that is not empty after this time is kept."""
 
 
-class RunCleanup(threading.Thread):
+class RunCleanup(run_executor.RunThread):
     """Removes the objects of one Run until none is left."""
 
     def __init__(
@@ -38,23 +37,10 @@ class RunCleanup(threading.Thread):
         context: workloads.RunContext,
         wave_ledger: Callable[[], WaveLedger | None],
     ) -> None:
-        super().__init__(name=f"cleanup-{context.wave.name}-{context.run}", daemon=True)
-        self._stop_event = threading.Event()
-        self._services, self._context, self._wave_ledger = services, context, wave_ledger
-        self._key: run_executor.RunKey = (context.fleet.name, context.wave.name, context.run)
+        super().__init__("cleanup", services, context)
+        self._wave_ledger, self._ends = wave_ledger, workloads.completes(context)
         self._selector = churn.run_selector(*self._key)
-        self._sender = services.sender.with_stop(self._stop_event)
-        self._tasks = services.deadlines.task_queue()
-        self._ends = workloads.completes(context)
-        self._changed = threading.Condition()
-        self._pending = 0
         self.state = CleanupState.DUE
-
-    def cancel(self) -> None:
-        """Stop. Objects that are left stay."""
-        self._stop_event.set()
-        with self._changed:
-            self._changed.notify_all()
 
     def run(self) -> None:
         """Check for expired objects and remove them, until none is left."""
@@ -69,7 +55,7 @@ class RunCleanup(threading.Thread):
             except Exception:  # no other thread would remove the rest
                 log.exception("cleanup_failed", wave=self._key[1], run=self._key[2])
             self._stop_event.wait(max(self._interval_s(), (time.monotonic() - started) / MAX_BUSY_SHARE))
-        self._tasks.close()
+        self._services.deadlines.remove(self._tasks)
 
     def _interval_s(self) -> float:
         wave = self._context.wave
@@ -101,9 +87,8 @@ class RunCleanup(threading.Thread):
 
     def _remove_all(self, kind: requests.Kind, run_objects: Sequence[RunObject]) -> None:
         self._delete_all(kind, [item for item in run_objects if not item.deleting])
-        if self._stop_event.is_set() or any(
-            client.list_objects(self._sender, kind, self._selector, metadata_only=True)
-        ):
+        remaining = client.list_objects(self._sender, kind, self._selector, metadata_only=True)
+        if self._stop_event.is_set() or any(remaining):
             return  # the next check continues
         kept = self._remove_namespaces()
         if not self._stop_event.is_set():
@@ -118,14 +103,7 @@ class RunCleanup(threading.Thread):
     # deletion
 
     def _delete_all(self, kind: requests.Kind, run_objects: Sequence[RunObject]) -> None:
-        """Delete objects in parallel, taking turns with other Runs."""
-        with self._changed:
-            self._pending += len(run_objects)
-        now = time.monotonic()
-        for item in run_objects:
-            self._tasks.put(now, partial(self._delete_object, kind, item))
-        with self._changed:
-            self._changed.wait_for(lambda: not self._pending or self._stop_event.is_set())
+        self._run_all([partial(self._delete_object, kind, item) for item in run_objects])
 
     def _delete_object(self, kind: requests.Kind, item: RunObject) -> None:
         """Delete an object. After a failure, the next check finds it again."""
@@ -136,10 +114,7 @@ class RunCleanup(threading.Thread):
             self._sender.send(requests.delete_any(kind, {"metadata": metadata}, item.uid))
         except errors.ClusterError as error:
             log.debug("object_not_deleted", name=item.name, namespace=item.namespace, error=str(error))
-        with self._changed:
-            self._pending -= 1
-            if not self._pending:
-                self._changed.notify_all()
+        self._finish_pending()
 
     def _remove_namespaces(self) -> list[str]:
         """Delete empty namespaces of finished Runs; return a sentence for each one that is kept."""

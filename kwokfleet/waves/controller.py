@@ -14,45 +14,25 @@ from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api.wave import Wave
 from kwokfleet.kube import discovery, throttled_client
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.render import desired, workloads
+from kwokfleet.render import desired
 from kwokfleet.waves import cleanup, deadline_queue, ledger, run_executor
 from kwokfleet.waves.ledger import CleanupState, RunRecord, RunState, RunVerdict, WaveLedger
 from kwokfleet.waves.run_commands import RunCommand
-from kwokfleet.waves.run_executor import RunExecutor, RunKey, RunListener, Submission
+from kwokfleet.waves.run_executor import RunExecutor, RunKey, RunListener
 
 STOP_TIMEOUT_S = 1.0
 """How long a suspended or cancelled Run may finish its open requests."""
-
-CommandsByFleet = Mapping[str, Sequence[RunCommand]]
-
-
-class NullListener:
-    """A RunListener that does nothing."""
-
-    def run_started(self, context: workloads.RunContext, record: RunRecord, total: int) -> None:
-        """Do nothing."""
-
-    def object_submitted(self, key: RunKey, submission: Submission) -> None:
-        """Do nothing."""
-
-    def timeline_mark(self, key: RunKey, text: str) -> None:
-        """Do nothing."""
 
 
 class WaveController:
     """Keeps the Ledger and the threads of all Runs. For one thread."""
 
     def __init__(
-        self,
-        sender: throttled_client.ThrottledClient,
-        on_change: Callable[[], None],
-        listener: RunListener | None = None,
+        self, sender: throttled_client.ThrottledClient, on_change: Callable[[], None], listener: RunListener
     ) -> None:
-        self._listener = listener or NullListener()
+        self._listener, kinds = listener, discovery.KindResolver(sender)
         deadlines = deadline_queue.DeadlineQueue(lambda: sender.concurrency)
-        self._services = run_executor.RunServices(
-            sender, deadlines, discovery.KindResolver(sender), self._listener, on_change
-        )
+        self._services = run_executor.RunServices(sender, deadlines, kinds, listener, on_change)
         self._ledgers: dict[str, dict[str, WaveLedger]] = {}
         self._executors: dict[RunKey, RunExecutor] = {}
         self._cleanups: dict[RunKey, cleanup.RunCleanup] = {}
@@ -76,7 +56,11 @@ class WaveController:
     # schedule, persist, start
 
     def schedule_due_runs(
-        self, tree: desired.Tree, is_ready: Callable[[str], bool], now: datetime, commands: CommandsByFleet
+        self,
+        tree: desired.Tree,
+        is_ready: Callable[[str], bool],
+        now: datetime,
+        commands: Mapping[str, Sequence[RunCommand]],
     ) -> list[tuple[str, str, RunRecord]]:
         """Update the Ledgers: add due Runs, apply commands, stop Runs that are suspended or removed.
 
@@ -130,9 +114,7 @@ class WaveController:
 
     def serialized_ledgers(self) -> dict[str, list[Manifest]]:
         """Return the Ledger of each Fleet with Waves, for its status."""
-        return {
-            name: ledger.serialize(wave_ledgers) for name, wave_ledgers in self.wave_ledgers().items() if wave_ledgers
-        }
+        return {fleet: ledger.serialize(waves) for fleet, waves in self.wave_ledgers().items() if waves}
 
     def start_persisted_runs(self, tree: desired.Tree, status: Callable[[str], Manifest]) -> None:
         """Start or continue the Runs in the cluster's Ledger; *status*: returns the status of a Fleet as written."""

@@ -10,6 +10,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -21,22 +22,13 @@ IDLE_S = 30.0
 Task = Callable[[], None]
 
 
+@dataclass(eq=False, slots=True)
 class TaskQueue:
     """The tasks of one Run."""
 
-    def __init__(self, scheduler: "DeadlineQueue") -> None:
-        self._scheduler = scheduler
-        self.tasks: list[tuple[float, int, Task]] = []
-        """A heap of monotonic deadline, sequence number and task."""
-        self.last_turn = 0
-
-    def put(self, due: float, task: Task) -> None:
-        """Add a task with a monotonic deadline."""
-        self._scheduler.put(self, due, task)
-
-    def close(self) -> None:
-        """Drop all waiting tasks."""
-        self._scheduler.remove(self)
+    tasks: list[tuple[float, int, Task]] = field(default_factory=list)
+    """A heap of monotonic deadline, sequence number and task."""
+    last_turn: int = 0
 
 
 class DeadlineQueue:
@@ -55,12 +47,8 @@ class DeadlineQueue:
         self._has_waiter = False
         self._threads = self._idle_threads = 0
 
-    def task_queue(self) -> TaskQueue:
-        """Return a new TaskQueue."""
-        return TaskQueue(self)
-
     def put(self, queue: TaskQueue, due: float, task: Task) -> None:
-        """Add a task to a TaskQueue."""
+        """Add a task with a monotonic deadline to a TaskQueue."""
         with self._lock:
             is_earliest = not queue.tasks or due < queue.tasks[0][0]
             heapq.heappush(queue.tasks, (due, next(self._sequence), task))

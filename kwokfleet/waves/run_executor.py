@@ -8,7 +8,7 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -100,20 +100,58 @@ class PendingObject:
     """Whether its first submission is still ahead."""
 
 
-class RunExecutor(threading.Thread):
+class RunThread(threading.Thread):
+    """Thread of one Run. Its tasks run on the threads that all Runs share."""
+
+    def __init__(self, role: str, services: RunServices, context: workloads.RunContext) -> None:
+        super().__init__(name=f"{role}-{context.wave.name}-{context.run}", daemon=True)
+        self._services, self._context = services, context
+        self._key: RunKey = (context.fleet.name, context.wave.name, context.run)
+        self._stop_event, self._changed = threading.Event(), threading.Condition()
+        self._sender = services.sender.with_stop(self._stop_event)
+        self._tasks = deadline_queue.TaskQueue()
+        self._pending = 0
+        """Tasks that have not finished."""
+
+    def cancel(self) -> None:
+        """Stop. Objects that exist stay."""
+        self._stop_event.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _schedule(self, due: float, call: Callable[..., None], *arguments: object) -> None:
+        """Call a function at a time on the monotonic clock."""
+        self._services.deadlines.put(self._tasks, due, partial(call, *arguments))
+
+    def _run_all(self, tasks: Sequence[deadline_queue.Task]) -> None:
+        """Run tasks in parallel, taking turns with other Runs; return when all are finished or the Run is stopped."""
+        with self._changed:
+            self._pending += len(tasks)
+        now = time.monotonic()
+        for task in tasks:
+            self._schedule(now, task)
+        self._wait_for_pending()
+
+    def _wait_for_pending(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._pending or self._stop_event.is_set())
+
+    def _finish_pending(self) -> None:
+        with self._changed:
+            self._pending -= 1
+            if not self._pending:
+                self._changed.notify_all()
+
+
+class RunExecutor(RunThread):
     """Executes one Run."""
 
     def __init__(self, services: RunServices, context: workloads.RunContext, record: RunRecord) -> None:
-        super().__init__(name=f"run-{context.wave.name}-{record.name}", daemon=True)
-        self._stop_event = threading.Event()
-        self._services, self._context, self._record = services, context, record
-        self._key: RunKey = (context.fleet.name, context.wave.name, record.name)
-        self._sender = services.sender.with_stop(self._stop_event)
-        self._tasks = services.deadlines.task_queue()
+        super().__init__("run", services, context)
+        self._record = record
         self._render = workloads.object_factory(context)
         self._namespaces = Namespaces(self._sender, context)
-        self._changed = threading.Condition()
-        self._queued = self._pending = 0
+        self._queued = 0
         self._above_watermark: list[int] = []
         """Heap of submitted indices above the watermark."""
         self._rejected = {
@@ -131,12 +169,6 @@ class RunExecutor(threading.Thread):
             error = rejections.summary(self._rejection_groups) or self._record.error
             return replace(self._record, rejected=ledger.index_ranges(self._rejected), error=error)
 
-    def cancel(self) -> None:
-        """Stop. Submitted objects stay."""
-        self._stop_event.set()
-        with self._changed:
-            self._changed.notify_all()
-
     def run(self) -> None:
         """Submit all objects at their instants, then churn."""
         try:
@@ -146,7 +178,7 @@ class RunExecutor(threading.Thread):
         except Exception as error:  # after a bug, the Run must not look active
             log.exception("run_failed", wave=self._context.wave.name, run=self._record.name)
             self._update(error=f"{type(error).__name__}: {error}")
-        self._tasks.close()
+        self._services.deadlines.remove(self._tasks)
         if not self._stop_event.is_set():
             self._update(state=RunState.DONE, ended_at=datetime.now(UTC))
         self._services.on_change()
@@ -179,12 +211,8 @@ class RunExecutor(threading.Thread):
             pending = PendingObject(instant.index, instant.at, instant.at.timestamp() + self._to_monotonic)
             with suppress(errors.ClusterError):  # _submit tries again and handles the error
                 pending.request = self._create_request(pending.index)
-            self._tasks.put(pending.due, partial(self._submit, pending))
+            self._schedule(pending.due, self._submit, pending)
         self._wait_for_pending()
-
-    def _wait_for_pending(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._pending or self._stop_event.is_set())
 
     def _create_request(self, index: int) -> requests.Request:
         manifest = self._render(index)
@@ -207,14 +235,15 @@ class RunExecutor(threading.Thread):
             self.cancel()
             return
         except errors.UnreachableError:
-            self._tasks.put(time.monotonic() + UNREACHABLE_RETRY_S, partial(self._submit, pending))
+            self._schedule(time.monotonic() + UNREACHABLE_RETRY_S, self._submit, pending)
             return
         except errors.ClusterError as error:
             if self._stop_event.is_set():
                 return
             reason, is_transient = str(error), False
         if is_transient and time.monotonic() < self._retry_deadline(pending):
-            self._retry(pending)
+            self._record_submission(pending.index, rejected=True)  # in the Ledger, until it exists
+            self._schedule(time.monotonic() + pending.backoff.next_s(), self._submit, pending)
         else:
             self._finish(pending, reason)
 
@@ -241,11 +270,6 @@ class RunExecutor(threading.Thread):
         if expect is not None and expect.deadline is not None:
             return (self._record.shifted_start + expect.deadline).timestamp() + self._to_monotonic
         return pending.due + RETRY_TIMEOUT_S
-
-    def _retry(self, pending: PendingObject) -> None:
-        """Queue an object again. It counts as rejected in the Ledger until it exists."""
-        self._record_submission(pending.index, rejected=True)
-        self._tasks.put(time.monotonic() + pending.backoff.next_s(), partial(self._submit, pending))
 
     def _finish(self, pending: PendingObject, reason: str) -> None:
         sent = pending.instant + timedelta(seconds=(pending.timing.sent_at or time.monotonic()) - pending.due)
@@ -276,12 +300,6 @@ class RunExecutor(threading.Thread):
             self._record = replace(self._record, submitted=watermark)
         self._services.on_change()
 
-    def _finish_pending(self) -> None:
-        with self._changed:
-            self._pending -= 1
-            if not self._pending:
-                self._changed.notify_all()
-
     # churn
 
     def _churn(self, settings: wave_api.Churn, total: int) -> None:
@@ -296,20 +314,16 @@ class RunExecutor(threading.Thread):
             indices = [index for index in chosen if index not in self._rejected]
             text = f"churn round {number} of {settings.total}: {len(indices)} objects"
             self._services.listener.timeline_mark(self._key, text)
-            with self._changed:
-                self._pending += len(indices)
-            now = time.monotonic()
-            for index in indices:
-                backoff = Backoff(FIRST_REPLACE_RETRY_S, MAX_RETRY_S)
-                task = partial(self._replace, index, number, backoff, now + RETRY_TIMEOUT_S)
-                self._tasks.put(now, task)
-            self._wait_for_pending()
+            replace_object = partial(self._replace, number, time.monotonic() + RETRY_TIMEOUT_S)
+            self._run_all(
+                [partial(replace_object, Backoff(FIRST_REPLACE_RETRY_S, MAX_RETRY_S), index) for index in indices]
+            )
             if self._stop_event.is_set():
                 return
             self._update(churn_rounds=number)
             self._services.on_change()
 
-    def _replace(self, index: int, number: int, backoff: Backoff, deadline: float) -> None:
+    def _replace(self, number: int, deadline: float, backoff: Backoff, index: int) -> None:
         """Delete an object and create it again under the same name."""
         if self._stop_event.is_set():
             return
@@ -324,7 +338,7 @@ class RunExecutor(threading.Thread):
             done, reason = True, str(error)
         now = time.monotonic()
         if not done and now < deadline:
-            self._tasks.put(now + backoff.next_s(), partial(self._replace, index, number, backoff, deadline))
+            self._schedule(now + backoff.next_s(), self._replace, number, deadline, backoff, index)
             return
         if reason:
             name = self._object_name(index)

@@ -17,19 +17,25 @@ from pathlib import Path
 from kwokfleet.kube import client, discovery, requests, throttled_client
 from kwokfleet.render import desired, workloads
 from kwokfleet.source import loader
-from kwokfleet.waves import controller, run_executor
+from kwokfleet.waves import controller, ledger, run_executor
 
 THREADS = 16
 QPS, BURST = 100.0, 100
 """Rate limiter settings for 100 objects per second."""
 
 
-class SubmissionListener(controller.NullListener):
+class SubmissionListener:
     """Records when each request was sent."""
 
     def __init__(self) -> None:
         self.sent: dict[int, tuple[float, float]] = {}
         self.errors: list[str] = []
+
+    def run_started(self, context: workloads.RunContext, record: ledger.RunRecord, total: int) -> None:
+        """Do nothing."""
+
+    def timeline_mark(self, key: run_executor.RunKey, text: str) -> None:
+        """Do nothing."""
 
     def object_submitted(self, key: run_executor.RunKey, submission: run_executor.Submission) -> None:
         """Record the times."""

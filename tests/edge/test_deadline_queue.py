@@ -11,10 +11,10 @@ def test_each_task_runs_once_and_not_early() -> None:
     """In any order of insertion."""
     done: list[tuple[int, float]] = []
     deadlines = deadline_queue.DeadlineQueue(lambda: 4)
-    queue, began = deadlines.task_queue(), time.monotonic()
+    queue, began = deadline_queue.TaskQueue(), time.monotonic()
     moments = {number: began + (number * 37 % 100) / 200 for number in range(100)}
     for number, due in moments.items():
-        queue.put(due, lambda number=number: done.append((number, time.monotonic())))  # type: ignore[misc]
+        deadlines.put(queue, due, lambda number=number: done.append((number, time.monotonic())))  # type: ignore[misc]
     waiting.until(lambda: len(done) == 100)
     assert sorted(number for number, _ in done) == list(range(100))
     assert all(at >= moments[number] for number, at in done)
@@ -36,9 +36,9 @@ def test_the_number_of_threads_is_limited() -> None:
         left.release()
 
     deadlines = deadline_queue.DeadlineQueue(lambda: 3)
-    queue = deadlines.task_queue()
+    queue = deadline_queue.TaskQueue()
     for _ in range(30):
-        queue.put(0.0, task)
+        deadlines.put(queue, 0.0, task)
     for _ in range(30):
         assert left.acquire(timeout=30)
     assert 1 <= most <= 3
@@ -48,13 +48,13 @@ def test_queues_take_turns() -> None:
     """A short queue does not wait for a long one."""
     order: list[str] = []
     deadlines = deadline_queue.DeadlineQueue(lambda: 1)
-    held, gate = threading.Event(), deadlines.task_queue()
-    gate.put(0.0, lambda: _wait(held))
-    long, short = deadlines.task_queue(), deadlines.task_queue()
+    held, gate = threading.Event(), deadline_queue.TaskQueue()
+    deadlines.put(gate, 0.0, lambda: _wait(held))
+    long, short = deadline_queue.TaskQueue(), deadline_queue.TaskQueue()
     for _ in range(20):
-        long.put(0.0, lambda: order.append("long"))
+        deadlines.put(long, 0.0, lambda: order.append("long"))
     for _ in range(3):
-        short.put(0.0, lambda: order.append("short"))
+        deadlines.put(short, 0.0, lambda: order.append("short"))
     held.set()
     waiting.until(lambda: len(order) == 23)
     assert order[:6].count("short") == 3
@@ -68,11 +68,11 @@ def test_a_closed_queue_drops_its_tasks() -> None:
     """Other queues are not affected."""
     done: list[str] = []
     deadlines = deadline_queue.DeadlineQueue(lambda: 2)
-    one, other = deadlines.task_queue(), deadlines.task_queue()
+    one, other = deadline_queue.TaskQueue(), deadline_queue.TaskQueue()
     soon = time.monotonic() + 0.2
-    one.put(soon, lambda: done.append("one"))
-    other.put(soon + 0.1, lambda: done.append("other"))
-    one.close()
+    deadlines.put(one, soon, lambda: done.append("one"))
+    deadlines.put(other, soon + 0.1, lambda: done.append("other"))
+    deadlines.remove(one)
     waiting.until(lambda: done)
     assert done == ["other"]
 
@@ -81,10 +81,10 @@ def test_a_nearer_deadline_wakes_the_waiting_thread() -> None:
     """It waits for a later deadline of another queue."""
     done: list[str] = []
     deadlines = deadline_queue.DeadlineQueue(lambda: 1)
-    queue = deadlines.task_queue()
-    queue.put(time.monotonic() + 3600, lambda: done.append("late"))
+    queue = deadline_queue.TaskQueue()
+    deadlines.put(queue, time.monotonic() + 3600, lambda: done.append("late"))
     time.sleep(0.05)
-    deadlines.task_queue().put(time.monotonic() + 0.05, lambda: done.append("soon"))
+    deadlines.put(deadline_queue.TaskQueue(), time.monotonic() + 0.05, lambda: done.append("soon"))
     waiting.until(lambda: done)
     assert done == ["soon"]
 
@@ -93,7 +93,7 @@ def test_a_failing_task_does_not_end_the_thread() -> None:
     """All queues share the threads."""
     done: list[str] = []
     deadlines = deadline_queue.DeadlineQueue(lambda: 1)
-    queue = deadlines.task_queue()
-    queue.put(0.0, lambda: done.remove("what is not there"))
-    queue.put(0.0, lambda: done.append("next"))
+    queue = deadline_queue.TaskQueue()
+    deadlines.put(queue, 0.0, lambda: done.remove("what is not there"))
+    deadlines.put(queue, 0.0, lambda: done.append("next"))
     waiting.until(lambda: done)
