@@ -16,7 +16,7 @@ from tests.harness.control_plane import ControlPlane
 from tests.harness.watch import watching
 
 LONG_LEASE = "600s"
-"""So long that nobody could have waited for it to expire."""
+"""Longer than any test: no test waits for its expiry."""
 FLEET = """
 apiVersion: kwokfleet.dev/v1alpha1
 kind: Fleet
@@ -44,12 +44,14 @@ def fleet(name: str, nodes: int, shards: int = 1) -> str:
 
 
 def unready_nodes(states: list[tuple[float, str, dict[str, Any]]]) -> list[str]:
-    """Return the nodes that were seen not Ready."""
+    """Return the nodes that were not Ready at some time."""
     return [
-        thing["metadata"]["name"]
-        for _, kind, thing in states
+        node["metadata"]["name"]
+        for _, kind, node in states
         if kind != "DELETED"
-        and any(each["type"] == "Ready" and each["status"] != "True" for each in thing["status"]["conditions"])
+        and any(
+            condition["type"] == "Ready" and condition["status"] != "True" for condition in node["status"]["conditions"]
+        )
     ]
 
 
@@ -78,8 +80,8 @@ def run_job(cluster: ControlPlane, namespace: str, pods: int) -> None:
 
 def phases(cluster: ControlPlane, namespace: str) -> list[str]:
     """Return the phases of the Job's pods."""
-    chosen = ("--selector", "job-name=work", "-o", "jsonpath={.items[*].status.phase}")
-    return cluster.kubectl("get", "pods", "-n", namespace, *chosen).split()
+    selection = ("--selector", "job-name=work", "-o", "jsonpath={.items[*].status.phase}")
+    return cluster.kubectl("get", "pods", "-n", namespace, *selection).split()
 
 
 def test_a_killed_kwok_drives_its_nodes_again_at_once(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
@@ -92,7 +94,7 @@ def test_a_killed_kwok_drives_its_nodes_again_at_once(cluster: ControlPlane, tmp
         waiting.until(lambda: len(supervised.leases()) == 500)
         run_job(cluster, name, 20)
         waiting.until(lambda: len(phases(cluster, name)) == 20)
-        with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as seen:
+        with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as node_watch:
             waiting.until(lambda: "Running" in phases(cluster, name))
             os.kill(before.pid, signal.SIGKILL)
             assert "Running" in phases(cluster, name)
@@ -102,7 +104,7 @@ def test_a_killed_kwok_drives_its_nodes_again_at_once(cluster: ControlPlane, tmp
             waiting.until(lambda: set(supervised.leases().values()) == {supervised.status().identity})
             waiting.until(lambda: phases(cluster, name) == ["Succeeded"] * 20)
             cluster.kubectl("wait", "--for=condition=Complete", "job/work", "-n", name, "--timeout=60s")
-            assert not unready_nodes(seen.events)
+            assert not unready_nodes(node_watch.events)
         assert supervised.status().identity != before.identity
         assert supervised.status().restarts == 1
 
@@ -120,7 +122,7 @@ def test_twenty_kills_in_a_row_are_survived_with_growing_pauses(
             waiting.until(lambda number=number: supervised.status().restarts == number)  # type: ignore[misc]
             pauses.append(supervised.status().pause_s)
             if pauses[-1]:
-                supervised.supervisor.restart()  # a person who does not want to wait
+                supervised.supervisor.restart()  # a manual restart skips the pause
         supervised.wait_ready()
     assert pauses[:2] == [0, 0]
     assert pauses == sorted(pauses)
@@ -187,8 +189,8 @@ def test_a_kwok_above_its_memory_limit_is_restarted_with_growing_pauses(
         waiting.until(lambda: supervised.status().restarts)
         assert not supervised_kwok.process_exists(pid)
         waiting.until(lambda: supervised.status().pause_s >= 1, deadline_s=90)
-        [seen] = supervisor.read_status(supervised.folder / "kwok") or []
-        assert seen.why.endswith("exceeds the limit 8Mi")
+        [status] = supervisor.read_status(supervised.folder / "kwok") or []
+        assert status.why.endswith("exceeds the limit 8Mi")
         supervised.change(memory_limit="1Gi")
         supervised.wait_ready()
 
@@ -200,17 +202,17 @@ def test_a_third_shard_takes_nodes_without_losing_any(cluster: ControlPlane, tmp
         supervised.wait_ready()
         waiting.until(lambda: len(supervised.leases()) == 1000)
         held = supervised.leases()
-        assert set(held.values()) == {each.identity for each in supervised.supervisor.statuses()}
-        with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as seen:
+        assert set(held.values()) == {status.identity for status in supervised.supervisor.statuses()}
+        with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as node_watch:
             supervised.change(shards=3)
             supervised.sync(fleet(name, 1000, 3))
             supervised.wait_ready()
             waiting.until(lambda: len(set(supervised.leases().values())) == 3 and len(supervised.leases()) == 1000)
-            assert set(supervised.leases().values()) == {each.identity for each in supervised.supervisor.statuses()}
-            assert not unready_nodes(seen.events)
+            assert set(supervised.leases().values()) == {status.identity for status in supervised.supervisor.statuses()}
+            assert not unready_nodes(node_watch.events)
         shards = {
-            each.manifest["metadata"]["labels"]["kwokfleet.dev/shard"]
-            for each in supervised.nodes.view().objects.values()
+            node.manifest["metadata"]["labels"]["kwokfleet.dev/shard"]
+            for node in supervised.nodes.view().objects.values()
         }
         assert shards == {"0", "1", "2"}
 
@@ -225,7 +227,7 @@ def test_one_shard_becomes_two_and_one_again_without_waiting_for_leases(
         pid = supervised.status().pid
         assert not supervised.change(shards=2)
         assert not supervised.supervisor.finish_change()
-        assert [each.pid for each in supervised.supervisor.statuses()] == [pid], "no node says yet whose it is"
+        assert [status.pid for status in supervised.supervisor.statuses()] == [pid], "no node has a shard label yet"
         for count in (2, 1):
             supervised.change(shards=count)
             supervised.sync(fleet(name, 24, count))

@@ -31,8 +31,8 @@ def test_a_deployment_deleted_during_the_takeover_counts_as_scaled_down(
     delete = ("delete", "deployment", name, "--namespace", namespace, "--cascade=orphan")
     spec = KwokControllerSpec.model_validate({"takeover": {"deployment": foreign_kwok, "policy": "scaleDown"}})
     with faulty_proxy.proxy_to(cluster) as proxy:
-        proxy.rule = lambda asked: (
-            faulty_proxy.ForwardThen(lambda: cluster.kubectl(*delete)) if asked.method == "PATCH" else None
+        proxy.rule = lambda request: (
+            faulty_proxy.ForwardThen(lambda: cluster.kubectl(*delete)) if request.method == "PATCH" else None
         )
         api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
         try:
@@ -53,7 +53,7 @@ def test_a_deployment_scaled_down_by_an_earlier_kwokfleet_is_restored(
     try:
         arguments = (api, spec, bool, list, threading.Event(), "kwokfleet")
         first, second = takeover.take_over(*arguments), takeover.take_over(*arguments)
-        assert [each.key for each in first] == [each.key for each in second]
+        assert [deployment.key for deployment in first] == [deployment.key for deployment in second]
         takeover.restore(api)
     finally:
         api.close()

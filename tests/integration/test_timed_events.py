@@ -77,7 +77,7 @@ def open_watch(box: Sandbox, tmp_path: Path) -> Iterator[Callable[[], Any]]:
 
         yield follow
         api.close()
-    assert not [each.name for each in threading.enumerate() if each.name.startswith("event-watcher-")]
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("event-watcher-")]
 
 
 def apply(box: Sandbox, name: str, **data: str) -> None:
@@ -115,14 +115,14 @@ def test_buffered_events_are_delivered_on_request_with_their_arrival_time(
         handler.wait_for(*BEGINNING)
         apply(box, "new")
         time.sleep(0.5)
-        asked = time.time()
+        requested_at = time.time()
         assert handler.calls[-1] == BEGINNING[-1], "deliver was not called yet"
         watcher.deliver()
         [(what, name, received)] = handler.records[-1:]
         assert (what, name) == ("ADDED", "new")
-        assert received < asked - 0.2
+        assert received < requested_at - 0.2
         apply(box, "new", changed="yes")
-        proxy.rule = lambda asked: faulty_proxy.Reset() if asked.is_watch else None
+        proxy.rule = lambda request: faulty_proxy.Reset() if request.is_watch else None
         time.sleep(0.5)
         proxy.reset_all()
         handler.wait_for(("MODIFIED", "new"), ("lost", ""))
@@ -132,7 +132,7 @@ def test_a_broken_connection_is_reported_and_no_event_is_missed(box: Sandbox, op
     """The watch continues from its last version; missed events come after it is restored."""
     with open_watch() as (handler, proxy, _made):
         handler.wait_for(*BEGINNING)
-        proxy.rule = lambda asked: faulty_proxy.Reset() if asked.is_watch else None
+        proxy.rule = lambda request: faulty_proxy.Reset() if request.is_watch else None
         proxy.reset_all()
         handler.wait_for(("lost", ""))
         apply(box, "meanwhile")
@@ -146,8 +146,8 @@ def test_an_expired_version_causes_a_new_list(box: Sandbox, open_watch: Callable
     apply(box, "stays")
     with open_watch() as (handler, proxy, _made):
         handler.wait_for(BEGINNING[0], ("LISTED", "gone"), ("LISTED", "stays"), *BEGINNING[1:])
-        proxy.rule = lambda asked: (
-            faulty_proxy.Reject(410) if asked.is_watch and "sendInitial" not in asked.path else None
+        proxy.rule = lambda request: (
+            faulty_proxy.Reject(410) if request.is_watch and "sendInitial" not in request.path else None
         )
         remove(box, "gone")
         proxy.reset_all()
@@ -163,7 +163,7 @@ def test_a_server_without_streaming_lists_is_listed_page_by_page(
     with open_watch() as (handler, proxy, _made):
         handler.wait_for(*BEGINNING[1:])
         assert ("LISTED", "old") in handler.calls
-        proxy.rule = lambda asked: faulty_proxy.Reject(status) if "sendInitial" in asked.path else None
+        proxy.rule = lambda request: faulty_proxy.Reject(status) if "sendInitial" in request.path else None
     with open_watch() as (handler, _proxy, _made):
         handler.wait_for(*BEGINNING[1:])
         assert ("LISTED", "old") in handler.calls

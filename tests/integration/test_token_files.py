@@ -25,9 +25,9 @@ def proxy(cluster: ControlPlane) -> Iterator[faulty_proxy.FaultyProxy]:
         known = request.headers.get("authorization", "").lower() == "bearer fresh"
         return Respond(b"{}") if known else Reject(401, "Unauthorized")
 
-    with faulty_proxy.proxy_to(cluster) as made:
-        made.rule = rule
-        yield made
+    with faulty_proxy.proxy_to(cluster) as proxy:
+        proxy.rule = rule
+        yield proxy
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ def test_a_broken_first_connection_is_retried(
 ) -> None:
     """It is reported once, and the command continues."""
     with faulty_proxy.proxy_to(cluster) as proxy:
-        proxy.rule = lambda asked: fault if asked.number <= 3 else None
+        proxy.rule = lambda request: fault if request.number <= 3 else None
         done = kwokfleet.run("get", "nodes", "-o", "json", KUBECONFIG=proxy.kubeconfig(tmp_path / "through.json"))
     assert done.returncode == 0, done.stderr
-    assert [asked.resource for asked in proxy.requests[:4]] == ["/version"] * 4
+    assert [request.resource for request in proxy.requests[:4]] == ["/version"] * 4
     assert json.loads(done.stdout) == []
     assert done.stderr.count("retrying") == 1
 

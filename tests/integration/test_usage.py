@@ -1,4 +1,4 @@
-"""Usage and debugging of fake pods, on a real cluster with a real kwok: figures, logs, exec, files that converge."""
+"""Usage metrics and debugging of fake pods on a real cluster: metrics, logs, exec, attach, port-forward."""
 
 import os
 import re
@@ -126,73 +126,75 @@ kind: ResourceUsage
 metadata: {name: by-name, namespace: seen-logs}
 spec: {usages: [{containers: [one], usage: {cpu: {value: 1}, memory: {expression: Quantity("1Gi")}}}]}
 """
-"""One of each kind, with every field somewhere, but for ClusterResourceUsage: that is ours."""
+"""One object of each kind except ClusterResourceUsage, which we write; together they use every field."""
 LINE = "a line of a fake pod"
 
 
 @dataclass(frozen=True)
-class Lab:
-    """A cluster with a fleet on it, and the kwok that plays it."""
+class UsageTestbed:
+    """A cluster with a synced fleet, and the Supervisor of its kwok."""
 
     program: cli.Cli
     cluster: ControlPlane
     files: Path
-    kept: supervisor.Supervisor
+    kwok_supervisor: supervisor.Supervisor
     tree: render.Tree
     port: int
 
     def start(self, wave: str) -> str:
-        """Make the first object of a wave, and return its name once it runs."""
+        """Create the first object of a wave; return its name when it runs."""
         [fleet] = self.tree.fleets
-        [chosen] = [each for each in fleet.spec.waves if each.name == wave]
-        made = workloads.object_factory(render.run_context(self.tree, fleet, chosen, str(time.monotonic_ns())))(0)
-        self.cluster.apply(made)
-        name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]
+        [chosen] = [candidate for candidate in fleet.spec.waves if candidate.name == wave]
+        manifest = workloads.object_factory(render.run_context(self.tree, fleet, chosen, str(time.monotonic_ns())))(0)
+        self.cluster.apply(manifest)
+        name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
         self.cluster.kubectl(
             "wait", f"pod/{name}", "-n", namespace, "--for=jsonpath={.status.phase}=Running", "--timeout=60s"
         )
         return str(name)
 
-    def figures(self, node: str) -> dict[str, float]:
-        """Return what kwok tells of a node, by series."""
+    def node_metrics(self, node: str) -> dict[str, float]:
+        """Return kwok's metrics of a node, by series."""
         url = f"http://127.0.0.1:{self.port}/metrics/nodes/{node}/metrics/resource"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            text = answer.read().decode()
+        with urllib.request.urlopen(url, timeout=10) as response:
+            text = response.read().decode()
         return {name: float(value) for name, value in re.findall(r"^([a-z_]+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)}
 
-    def of_pod(self, name: str, what: str) -> float:
-        """Return a figure of a pod, wherever it is."""
+    def pod_metric(self, name: str, what: str) -> float:
+        """Return a metric of a pod on any node."""
         for node in NODES:
-            for series, value in self.figures(node).items():
+            for series, value in self.node_metrics(node).items():
                 if series.startswith(f"{what}{{") and f'pod="{name}"' in series:
                     return value
         return 0.0
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Sync the fleet to a cluster of its own, and run kwok as the keeper does."""
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UsageTestbed]:
+    """Sync the fleet to a separate cluster, and run kwok with a Supervisor."""
     folder = tmp_path_factory.mktemp("usage")
     for program in cli.isolated(folder):
         program.ok("cluster", "up")
         where = program.where()
-        port, files = _written(folder)
+        port, files = _write_files(folder)
         program.ok("sync", str(files), "--yes", KUBECONFIG=str(where.kubeconfig))
         tree = loader.Loader().load(files).tree
         tools = binaries.ensure(settings.from_environment(os.environ), progress.discard)
-        wanted = _wanted(tools.path("kwok"), where.kubeconfig, tree)
+        desired_kwok = _desired_kwok(tools.path("kwok"), where.kubeconfig, tree)
         api = client.connect(kubeconfig=where.kubeconfig)
-        with supervisor.Supervisor(api, wanted, folder / "kwok", lambda: [(name, "") for name in NODES], api) as kept:
-            _until_ready(kept)
-            yield Lab(program, control_plane.ControlPlane(where, tools), files, kept, tree, port)
+        with supervisor.Supervisor(
+            api, desired_kwok, folder / "kwok", lambda: [(name, "") for name in NODES], api
+        ) as kwok_supervisor:
+            _until_ready(kwok_supervisor)
+            yield UsageTestbed(program, control_plane.ControlPlane(where, tools), files, kwok_supervisor, tree, port)
         api.close()
 
 
-def _until_ready(kept: supervisor.Supervisor) -> None:
-    waiting.until(lambda: [each.state for each in kept.statuses()] == [shard.ShardState.READY])
+def _until_ready(kwok_supervisor: supervisor.Supervisor) -> None:
+    waiting.until(lambda: [status.state for status in kwok_supervisor.statuses()] == [shard.ShardState.READY])
 
 
-def _written(folder: Path) -> tuple[int, Path]:
+def _write_files(folder: Path) -> tuple[int, Path]:
     log = folder / "pod.log"
     log.write_text(f"2026-03-02T08:00:00.000000000Z stdout F {LINE}\n")
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -206,11 +208,11 @@ def _written(folder: Path) -> tuple[int, Path]:
 
 
 def _console(files: Path) -> Path:
-    """Return the file that is shown to whoever attaches."""
+    """Return the file that `attach` shows."""
     return files.parent / "console.log"
 
 
-def _wanted(program: Path, kubeconfig: Path, tree: render.Tree) -> backend.DesiredKwok:
+def _desired_kwok(program: Path, kubeconfig: Path, tree: render.Tree) -> backend.DesiredKwok:
     desired = render.Renderer().desired(tree, datetime.now(UTC))
     return backend.DesiredKwok(
         program,
@@ -221,92 +223,94 @@ def _wanted(program: Path, kubeconfig: Path, tree: render.Tree) -> backend.Desir
     )
 
 
-def test_every_node_has_figures(lab: Lab) -> None:
-    """Also one without a pod: metrics-server passes over zeros."""
+def test_every_node_has_metrics(testbed: UsageTestbed) -> None:
+    """Also without pods: metrics-server ignores nodes with zero usage."""
     for node in NODES:
-        found = lab.figures(node)
-        assert found["node_cpu_usage_seconds_total"] > 0
-        assert found["node_memory_working_set_bytes"] > 0
-        assert found["resource_scrape_error"] == 0
+        metrics = testbed.node_metrics(node)
+        assert metrics["node_cpu_usage_seconds_total"] > 0
+        assert metrics["node_memory_working_set_bytes"] > 0
+        assert metrics["resource_scrape_error"] == 0
 
 
-def test_a_node_of_the_autoscaler_points_at_its_own_figures(lab: Lab) -> None:
-    """Made from the template of its pool, as the autoscaler does, which knows of no other name."""
-    [fleet] = lab.tree.fleets
-    [pool] = [each for each in fleet.spec.node_pools if each.autoscaler]
-    node = nodes.autoscaler_template(pool, (), render.node_context(lab.tree, fleet, pool), ready=True)
-    lab.cluster.apply({**node, "metadata": {**node["metadata"], "name": "seen-scaled-x"}})
+def test_a_node_of_the_autoscaler_gets_its_own_metrics_path(testbed: UsageTestbed) -> None:
+    """It is created from the pool's template, which has another name."""
+    [fleet] = testbed.tree.fleets
+    [pool] = [candidate for candidate in fleet.spec.node_pools if candidate.autoscaler]
+    node = nodes.autoscaler_template(pool, (), render.node_context(testbed.tree, fleet, pool), ready=True)
+    testbed.cluster.apply({**node, "metadata": {**node["metadata"], "name": "seen-scaled-x"}})
 
     def path() -> str | None:
-        found = lab.cluster.get("node", "seen-scaled-x")["metadata"]["annotations"].get(usage.METRICS_PATH)
-        return str(found) if found else None
+        annotation = testbed.cluster.get("node", "seen-scaled-x")["metadata"]["annotations"].get(usage.METRICS_PATH)
+        return str(annotation) if annotation else None
 
     try:
         assert waiting.until(path) == "/metrics/nodes/seen-scaled-x/metrics/resource"
-        assert lab.figures("seen-scaled-x")["node_memory_working_set_bytes"] > 0
+        assert testbed.node_metrics("seen-scaled-x")["node_memory_working_set_bytes"] > 0
     finally:
-        lab.cluster.kubectl("delete", "node", "seen-scaled-x")
+        testbed.cluster.kubectl("delete", "node", "seen-scaled-x")
 
 
-def test_usage_follows_the_phases_of_its_wave(lab: Lab) -> None:
-    """Amounts are the whole pod's, shares are of the requests, and what a phase does not name stays."""
-    name = lab.start("steps")
-    seen: list[tuple[float, int]] = []
-    before = (time.monotonic(), lab.of_pod(name, "pod_cpu_usage_seconds_total"))
+def test_usage_follows_the_phases_of_its_wave(testbed: UsageTestbed) -> None:
+    """Amounts are per pod, percentages refer to the requests, and a phase keeps values that it does not set."""
+    name = testbed.start("steps")
+    samples: list[tuple[float, int]] = []
+    before = (time.monotonic(), testbed.pod_metric(name, "pod_cpu_usage_seconds_total"))
 
     def third_phase() -> bool:
         nonlocal before
         time.sleep(1)
-        now = (time.monotonic(), lab.of_pod(name, "pod_cpu_usage_seconds_total"))
+        now = (time.monotonic(), testbed.pod_metric(name, "pod_cpu_usage_seconds_total"))
         cores = round((now[1] - before[1]) / (now[0] - before[0]), 1)
         before = now
-        seen.append((cores, round(lab.of_pod(name, "pod_memory_working_set_bytes") / MI)))
-        return seen[-1] == (2.0, 300)
+        samples.append((cores, round(testbed.pod_metric(name, "pod_memory_working_set_bytes") / MI)))
+        return samples[-1] == (2.0, 300)
 
     waiting.until(third_phase, deadline_s=60)
-    assert (1.0, 100) in seen
-    assert (2.0, 100) in seen
-    assert seen.index((1.0, 100)) < seen.index((2.0, 100))
+    assert (1.0, 100) in samples
+    assert (2.0, 100) in samples
+    assert samples.index((1.0, 100)) < samples.index((2.0, 100))
 
 
-def test_pods_of_no_phase_use_what_their_pool_says(lab: Lab) -> None:
-    """Half of the gibibyte that one of its containers requests; a quarter of a core."""
-    name = lab.start("plain")
-    waiting.until(lambda: lab.of_pod(name, "pod_memory_working_set_bytes") == 512 * MI)
-    asked = time.monotonic()
-    first, begun = lab.of_pod(name, "pod_cpu_usage_seconds_total"), time.monotonic()
+def test_pods_without_phases_have_the_usage_of_their_pool(testbed: UsageTestbed) -> None:
+    """Half of the 1Gi that a container requests, and a quarter of a core."""
+    name = testbed.start("plain")
+    waiting.until(lambda: testbed.pod_metric(name, "pod_memory_working_set_bytes") == 512 * MI)
+    before_first = time.monotonic()
+    first, begun = testbed.pod_metric(name, "pod_cpu_usage_seconds_total"), time.monotonic()
     time.sleep(2)
     ended = time.monotonic()
-    used, answered = lab.of_pod(name, "pod_cpu_usage_seconds_total") - first, time.monotonic()
-    assert 0.8 * 0.25 * (ended - begun) <= used <= 1.2 * 0.25 * (answered - asked)
+    used, after_last = testbed.pod_metric(name, "pod_cpu_usage_seconds_total") - first, time.monotonic()
+    assert 0.8 * 0.25 * (ended - begun) <= used <= 1.2 * 0.25 * (after_last - before_first)
 
 
-def test_metrics_of_one_s_own_are_served(lab: Lab) -> None:
-    """Beside ours, at their own path."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{lab.port}/metrics/own/seen-silent-0", timeout=10) as answer:
-        assert "seen_one 1" in answer.read().decode()
+def test_declared_metrics_are_served(testbed: UsageTestbed) -> None:
+    """At their own path, beside ours."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{testbed.port}/metrics/own/seen-silent-0", timeout=10) as response:
+        assert "seen_one 1" in response.read().decode()
 
 
-def test_logs_are_those_of_the_declared_file(lab: Lab) -> None:
-    """Kubectl asks the API server, which asks the address and port of the node's status."""
-    name = lab.start("plain")
-    assert lab.cluster.kubectl("logs", name, "-n", "seen-plain", "-c", "one").strip() == LINE
+def test_logs_come_from_the_declared_file(testbed: UsageTestbed) -> None:
+    """The API server connects to the address and port in the node's status."""
+    name = testbed.start("plain")
+    assert testbed.cluster.kubectl("logs", name, "-n", "seen-plain", "-c", "one").strip() == LINE
 
 
-def test_exec_runs_where_it_is_declared_and_nowhere_else(lab: Lab) -> None:
-    """In the namespace that the file names."""
-    allowed, refused = lab.start("plain"), lab.start("steps")
-    said = lab.cluster.kubectl("exec", allowed, "-n", "seen-plain", "-c", "one", "--", "sh", "-c", "echo $WHO; pwd")
-    assert said.split() == ["fake", "/"]
-    done = lab.cluster.try_kubectl("exec", refused, "-n", "seen-steps", "-c", "one", "--", "echo", "no")
+def test_exec_works_only_where_declared(testbed: UsageTestbed) -> None:
+    """In the namespace of the selector."""
+    allowed, refused = testbed.start("plain"), testbed.start("steps")
+    output = testbed.cluster.kubectl(
+        "exec", allowed, "-n", "seen-plain", "-c", "one", "--", "sh", "-c", "echo $WHO; pwd"
+    )
+    assert output.split() == ["fake", "/"]
+    done = testbed.cluster.try_kubectl("exec", refused, "-n", "seen-steps", "-c", "one", "--", "echo", "no")
     assert done.returncode != 0
     assert "no exec found" in done.stderr
 
 
 @contextmanager
-def kubectl(lab: Lab, *arguments: str) -> Iterator[IO[str]]:
-    """Start kubectl, which goes on by itself, and give what it says."""
-    command = [str(lab.cluster.tools.path("kubectl")), "--kubeconfig", str(lab.cluster.kubeconfig), *arguments]
+def kubectl(testbed: UsageTestbed, *arguments: str) -> Iterator[IO[str]]:
+    """Run kubectl in the background; yield its standard output."""
+    command = [str(testbed.cluster.tools.path("kubectl")), "--kubeconfig", str(testbed.cluster.kubeconfig), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -315,63 +319,63 @@ def kubectl(lab: Lab, *arguments: str) -> Iterator[IO[str]]:
             process.terminate()
 
 
-def test_attach_shows_what_is_written_to_the_declared_file(lab: Lab) -> None:
-    """From then on, in the namespace that the file names; elsewhere there is nothing to attach to."""
-    allowed, refused = lab.start("plain"), lab.start("steps")
-    console = _console(lab.files)
+def test_attach_follows_the_declared_file(testbed: UsageTestbed) -> None:
+    """In the namespace of the selector; elsewhere attach is rejected."""
+    allowed, refused = testbed.start("plain"), testbed.start("steps")
+    console = _console(testbed.files)
     console.touch()
-    with kubectl(lab, "attach", allowed, "-n", "seen-plain", "-c", "one") as said, console.open("a") as sink:
+    with kubectl(testbed, "attach", allowed, "-n", "seen-plain", "-c", "one") as stdout, console.open("a") as sink:
 
-        def hears() -> bool:
+        def receives_line() -> bool:
             sink.write(f"2026-03-02T08:00:00.000000000Z stdout F {LINE}\n")
             sink.flush()
-            return bool(select.select([said], [], [], 0.2)[0])
+            return bool(select.select([stdout], [], [], 0.2)[0])
 
-        waiting.until(hears)
-        assert said.readline().strip() == LINE
-    done = lab.cluster.try_kubectl("attach", refused, "-n", "seen-steps", "-c", "one")
+        waiting.until(receives_line)
+        assert stdout.readline().strip() == LINE
+    done = testbed.cluster.try_kubectl("attach", refused, "-n", "seen-steps", "-c", "one")
     assert done.returncode != 0
     assert "no attaches found" in done.stderr
 
 
-def test_ports_are_forwarded_where_a_file_says(lab: Lab) -> None:
-    """A port of a pod that is kwok itself."""
-    name = lab.start("plain")
-    with kubectl(lab, "port-forward", f"pod/{name}", "-n", "seen-plain", ":80") as said:
-        local = re.search(r"127\.0\.0\.1:(\d+)", said.readline())
+def test_port_forward_reaches_the_declared_target(testbed: UsageTestbed) -> None:
+    """The target here is kwok itself."""
+    name = testbed.start("plain")
+    with kubectl(testbed, "port-forward", f"pod/{name}", "-n", "seen-plain", ":80") as stdout:
+        local = re.search(r"127\.0\.0\.1:(\d+)", stdout.readline())
         assert local is not None
-        with urllib.request.urlopen(f"http://127.0.0.1:{local[1]}/healthz", timeout=10) as answer:
-            assert answer.read() == b"ok"
+        with urllib.request.urlopen(f"http://127.0.0.1:{local[1]}/healthz", timeout=10) as response:
+            assert response.read() == b"ok"
 
 
-def test_nodes_point_at_their_kwok(lab: Lab) -> None:
-    """Without a hostname, which the API server would ask first."""
-    status = lab.cluster.get("node", "seen-general-0")["status"]
+def test_nodes_have_the_address_of_their_kwok(testbed: UsageTestbed) -> None:
+    """Without a Hostname address, which the API server would prefer."""
+    status = testbed.cluster.get("node", "seen-general-0")["status"]
     assert status["addresses"] == [{"type": "InternalIP", "address": "127.0.0.1"}]
-    assert status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == lab.port
+    assert status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == testbed.port
 
 
-def test_what_was_synced_differs_in_nothing(lab: Lab) -> None:
-    """Though the API server fills in defaults, and kwok writes to the same nodes."""
-    done = lab.program.run("diff", str(lab.files), KUBECONFIG=str(lab.cluster.kubeconfig))
+def test_after_a_sync_nothing_differs(testbed: UsageTestbed) -> None:
+    """Despite defaults of the API server and writes of kwok."""
+    done = testbed.program.run("diff", str(testbed.files), KUBECONFIG=str(testbed.cluster.kubeconfig))
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-def test_what_no_file_declares_any_more_goes(lab: Lab, tmp_path: Path) -> None:
-    """Objects of every kind; the nodes show made-up addresses again, and nothing of usage."""
-    text = (lab.files / "seen.yaml").read_text().partition("---")[0]
+def test_objects_that_are_no_longer_declared_are_deleted(testbed: UsageTestbed, tmp_path: Path) -> None:
+    """Of every kind; the nodes get fake addresses again and lose the usage annotations."""
+    text = (testbed.files / "seen.yaml").read_text().partition("---")[0]
     text = text.replace("kwokResources: [{file: objects/debug.yaml}]", "prune: {maxPercent: 100}")
     text = re.sub(r", usage: \{.*?\}\}", "}", text)
     text = re.sub(r"      usage:\n(        - .*\n)+", "", text)
     (tmp_path / "seen.yaml").write_text(text)
-    variables = {"KUBECONFIG": str(lab.cluster.kubeconfig)}
-    lab.program.ok("sync", str(tmp_path), "--yes", **variables)
-    kinds = ",".join(f"{each.plural}.kwok.x-k8s.io" for each in requests.KWOK_KINDS)
-    assert lab.cluster.get(kinds, "-A")["items"] == []
-    node = lab.cluster.get("node", "seen-general-0")
-    assert {each["type"] for each in node["status"]["addresses"]} == {"InternalIP", "Hostname"}
+    variables = {"KUBECONFIG": str(testbed.cluster.kubeconfig)}
+    testbed.program.ok("sync", str(tmp_path), "--yes", **variables)
+    kinds = ",".join(f"{kind.plural}.kwok.x-k8s.io" for kind in requests.KWOK_KINDS)
+    assert testbed.cluster.get(kinds, "-A")["items"] == []
+    node = testbed.cluster.get("node", "seen-general-0")
+    assert {address["type"] for address in node["status"]["addresses"]} == {"InternalIP", "Hostname"}
     assert not any("usage" in key for key in node["metadata"]["annotations"])
-    assert lab.program.run("diff", str(tmp_path), **variables).returncode == 0
-    lab.cluster.kubectl("wait", "--for=delete", "namespace/seen-logs", "--timeout=60s")
-    lab.program.ok("sync", str(lab.files), "--yes", **variables)
-    assert lab.program.run("diff", str(lab.files), **variables).returncode == 0
+    assert testbed.program.run("diff", str(tmp_path), **variables).returncode == 0
+    testbed.cluster.kubectl("wait", "--for=delete", "namespace/seen-logs", "--timeout=60s")
+    testbed.program.ok("sync", str(testbed.files), "--yes", **variables)
+    assert testbed.program.run("diff", str(testbed.files), **variables).returncode == 0
