@@ -9,7 +9,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -30,7 +30,6 @@ from kwokfleet.source import library
 
 if TYPE_CHECKING:
     from kwokfleet.daemon import daemon, kwok_manager
-    from kwokfleet.daemon.options import DaemonOptions
     from kwokfleet.daemon.trigger import Trigger
     from kwokfleet.source.source import Source
 
@@ -45,11 +44,6 @@ KWOK_PATIENCE_S = 2.0
 """Retry limit of requests that supervise kwok: its process must be checked in the meantime."""
 
 ProgressDisplay = Callable[[], AbstractContextManager[progress.ProgressReporter]]
-
-
-def no_display() -> AbstractContextManager[progress.ProgressReporter]:
-    """Return a display that shows no progress."""
-    return nullcontext(progress.discard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +65,7 @@ class DaemonConfig:
     path: Path
     """Folder or file with fleet files; unused with *git*."""
     results_dir: Path
+    progress_display: ProgressDisplay
     git: GitConfig | None = None
     poll: bool = False
     interval: timedelta = defaults.RESYNC_INTERVAL
@@ -84,14 +79,13 @@ class DaemonConfig:
     """Namespace of a StatefulSet that is named without one."""
     context: str | None = None
     kubeconfig: Path | None = None
-    progress_display: ProgressDisplay = no_display
 
 
 @contextmanager
 def running_daemon(api: client.KubeClient, config: DaemonConfig) -> "Iterator[daemon.Daemon]":
     """Build a daemon and run it until the block ends."""
     from kwokfleet.daemon import daemon, event_log, facade, metrics
-    from kwokfleet.daemon.options import Dependencies
+    from kwokfleet.daemon.options import DaemonOptions, Dependencies
     from kwokfleet.daemon.trigger import Trigger
     from kwokfleet.server import http_server
 
@@ -115,7 +109,9 @@ def running_daemon(api: client.KubeClient, config: DaemonConfig) -> "Iterator[da
             metrics=recorded_metrics,
             kwok=_kwok_manager(api, guarded, managed, trigger, config) if config.kwok else None,
         )
-        built = daemon.Daemon(dependencies, _daemon_options(config))
+        install = partial(_install_and_log, settings=config.settings, display=config.progress_display)
+        identity = leader_identity.process_identity()
+        built = daemon.Daemon(dependencies, DaemonOptions(identity, config.interval, config.results_dir, install))
         view = facade.DaemonFacade(built)
         recorded_metrics.registry.register(metrics.SnapshotGauges(view.snapshot))
         if config.listen is not None:
@@ -125,17 +121,6 @@ def running_daemon(api: client.KubeClient, config: DaemonConfig) -> "Iterator[da
             service.start()
             stack.callback(service.stop)
         yield stack.enter_context(built)
-
-
-def _daemon_options(config: DaemonConfig) -> "DaemonOptions":
-    from kwokfleet.daemon.options import DaemonOptions
-
-    return DaemonOptions(
-        leader_identity.process_identity(),
-        config.interval,
-        config.results_dir,
-        install_definitions=partial(_install_and_log, settings=config.settings, display=config.progress_display),
-    )
 
 
 def _install_and_log(session: sync.Sync, kinds: AbstractSet[str], settings: Settings, display: ProgressDisplay) -> None:

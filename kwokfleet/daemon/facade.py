@@ -72,14 +72,11 @@ class DaemonFacade:
         if loaded is not None and loaded.usable and not frozen:
             self._last_good_load = files.loaded_at
         return SourceSnapshot(
-            description["kind"],
-            description["where"],
-            description["revision"],
-            description["digest"],
-            self._digest_since,
-            self._last_good_load,
-            loaded.problems if loaded else (),
-            frozen or self._daemon.source.error,
+            **description,
+            since=self._digest_since,
+            succeeded=self._last_good_load,
+            problems=loaded.problems if loaded else (),
+            frozen=frozen or self._daemon.source.error,
         )
 
     def _scheduled(self) -> dict[str, list[ScheduledTime]]:

@@ -1,6 +1,5 @@
 """The fleet files of a daemon: last load, and the same load with the suspensions of the cluster."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from kwokfleet.daemon import event_log
@@ -26,10 +25,11 @@ class FleetFiles:
         """Load the files; return the names of the Fleets that changed, None if nothing at all changed."""
         before, loaded = self.loaded, self._source.load()
         self.loaded, self.loaded_at = loaded, datetime.now(UTC)
-        if before is not None and _is_same(before, loaded):
+        if before is not None and _content(before) == _content(loaded):
             return None
         self._log(loaded)
-        return frozenset(_changed_fleets(before, loaded))
+        known = {fleet.name: fleet for fleet in before.tree.fleets} if before else {}
+        return frozenset(fleet.name for fleet in loaded.tree.fleets if known.get(fleet.name) is not fleet)
 
     def effective(self, loaded: loader.Loaded) -> loader.Loaded:
         """Return the files with those Fleets suspended that a user suspended in the cluster."""
@@ -51,17 +51,5 @@ class FleetFiles:
         )
 
 
-def _changed_fleets(before: loader.Loaded | None, loaded: loader.Loaded) -> Iterator[str]:
-    fleets_before = {fleet.name: fleet for fleet in before.tree.fleets} if before else {}
-    for fleet in loaded.tree.fleets:
-        if fleets_before.get(fleet.name) is not fleet:
-            yield fleet.name
-
-
-def _is_same(before: loader.Loaded, after: loader.Loaded) -> bool:
-    return (
-        before.snapshot.digest == after.snapshot.digest
-        and before.references == after.references
-        and before.problems == after.problems
-        and before.frozen == after.frozen
-    )
+def _content(loaded: loader.Loaded) -> tuple[object, ...]:
+    return loaded.snapshot.digest, loaded.references, loaded.problems, loaded.frozen

@@ -2,17 +2,14 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import structlog
 
 from kwokfleet import errors
 from kwokfleet.reconcile import sync
 from kwokfleet.reconcile.changes import Change
+from kwokfleet.reconcile.outcomes import Outcome
 from kwokfleet.source import loader
-
-if TYPE_CHECKING:
-    from kwokfleet.reconcile.outcomes import Outcome
 
 log = structlog.get_logger()
 
@@ -31,7 +28,7 @@ class FleetWorker(threading.Thread):
         super().__init__(name=f"fleet-worker-{fleet}", daemon=True)
         self._sync, self.loaded, self.fleet, self.changes, self._on_finish = session, loaded, fleet, changes, on_finish
         self._cancel_requested = threading.Event()
-        self.outcomes: list[Outcome] = []
+        self.outcomes = list[Outcome]()
         self.error = ""
         """Why the worker stopped early; empty if it did not."""
 

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -18,9 +17,6 @@ from kwokfleet.kube.informer import informer, reflector
 from kwokfleet.kwok import backend, backend_selection, flags, shard, supervisor, takeover
 from kwokfleet.render import desired
 from kwokfleet.source import loader
-
-if TYPE_CHECKING:
-    from kwokfleet.kube.observed import Inventory
 
 log = structlog.get_logger()
 
@@ -59,20 +55,18 @@ class DrivenNodes:
     def __init__(self, managed: informer.Informer) -> None:
         self._managed = managed
         self.manage = Manage()
-        self._computed: tuple[Inventory, Manage, list[tuple[str, str]]] | None = None
+        self._computed_for: tuple[object, Manage] = (None, self.manage)
+        self._names: list[tuple[str, str]] = []
 
     def __call__(self) -> list[tuple[str, str]]:
         """Return node names, each with its shard label."""
         inventory, manage = self._managed.view().objects, self.manage
-        if self._computed is None or self._computed[0] is not inventory or self._computed[1] != manage:
-            labels = (
-                (observed.key.name, objects.labels(observed.manifest))
-                for observed in inventory.values()
-                if observed.key.kind == "Node"
-            )
-            nodes = sorted((name, own.get(objects.SHARD, "")) for name, own in labels if manage.matches(own))
-            self._computed = (inventory, manage, nodes)
-        return self._computed[2]
+        if self._computed_for[0] is not inventory or self._computed_for[1] != manage:
+            nodes = (observed for observed in inventory.values() if observed.key.kind == "Node")
+            labels = ((node.key.name, objects.labels(node.manifest)) for node in nodes)
+            self._names = sorted((name, own.get(objects.SHARD, "")) for name, own in labels if manage.matches(own))
+            self._computed_for = (inventory, manage)
+        return self._names
 
 
 class KwokManager:
@@ -109,12 +103,6 @@ class KwokManager:
             if self._starter is None:
                 self._stopping.clear()
                 self._begin_start(None)
-            elif self._supervisor is not None and backend_selection.must_move(
-                loaded.tree.controller, self._environment.namespace, self._supervisor
-            ):
-                self._start_error = "kwok is moving to another backend: the old one stops first"
-                former, self._supervisor = self._supervisor, None
-                self._begin_start(former)
             elif self._supervisor is not None:
                 self._update(self._supervisor, loaded)
 
@@ -123,6 +111,11 @@ class KwokManager:
         self._starter.start()
 
     def _update(self, running: supervisor.Supervisor, loaded: loader.Loaded) -> None:
+        if backend_selection.must_move(loaded.tree.controller, self._environment.namespace, running):
+            self._start_error = "kwok is moving to another backend: the old one stops first"
+            self._supervisor = None
+            self._begin_start(running)
+            return
         if loaded.snapshot.digest != self._digest:
             self._digest = loaded.snapshot.digest
             running.change(desired_kwok(loaded, running.desired))
@@ -156,9 +149,8 @@ class KwokManager:
             return
         spec, namespace = loaded.tree.controller, environment.namespace
         is_own = backend_selection.own_holders(spec, namespace, environment.folder)
-        self._scaled_down |= bool(
-            takeover.take_over(self._client, spec, is_own, self._nodes, self._stopping, namespace)
-        )
+        scaled_down = takeover.take_over(self._client, spec, is_own, self._nodes, self._stopping, namespace)
+        self._scaled_down |= bool(scaled_down)
         kwok = desired_kwok(loaded, backend.DesiredKwok(environment.program, spec, environment.kubeconfig))
         site = backend_selection.select_backend(spec, namespace, environment.folder, self._client, self._watch_api)
         running = supervisor.Supervisor(self._client, kwok, environment.folder, self._nodes, self._watch_api, site)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
 
-from kwokfleet.api.fleet import Fleet, NodePool, Window
+from kwokfleet.api.fleet import Fleet, Window
 from kwokfleet.render import cron, schedule, seeded_random
 
 _MINUTE = timedelta(minutes=1)
@@ -25,14 +25,9 @@ def next_change(fleets: Iterable[Fleet], now: datetime) -> datetime | None:
 def _times(fleet: Fleet, now: datetime) -> Iterator[datetime]:
     if fleet.spec.suspend:
         return
-    for pool in fleet.spec.node_pools:
-        yield from _sizes(pool, now)
     if fleet.spec.windows and not schedule.is_open(fleet.spec.windows, now):
         yield opening(fleet.spec.windows, now)
-
-
-def _sizes(pool: NodePool, now: datetime) -> Iterator[datetime]:
-    for entry in pool.schedule:
+    for entry in (entry for pool in fleet.spec.node_pools for entry in pool.schedule):
         if entry.cron:
             yield from islice(cron.fire_times(entry.cron, entry.time_zone, now), 1)
         elif entry.at is not None and entry.at > now:

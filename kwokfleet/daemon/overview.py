@@ -62,7 +62,8 @@ def _fleet(fleet: Manifest) -> Row:
     status = _status(fleet)
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     ready = conditions.get("Ready", {})
-    others = [name for name in ("Reconciling", "Stalled", "Degraded") if _is_true(conditions.get(name))]
+    names = ("Reconciling", "Stalled", "Degraded")
+    others = [name for name in names if conditions.get(name, {}).get("status") == "True"]
     if fleet["metadata"]["name"] in fleet_status.suspended_fleets([fleet]):
         others.append("Suspended")
     word = {"True": "Ready", "False": "NotReady"}.get(ready.get("status", ""), "Unknown")
@@ -85,10 +86,6 @@ def _withheld(fleets: Iterable[Manifest]) -> Iterator[Row]:
                 "digest": entry.get("digest", ""),
                 "why": entry.get("why", ""),
             }
-
-
-def _is_true(condition: Manifest | None) -> bool:
-    return condition is not None and condition.get("status") == "True"
 
 
 def _pools(fleets: Iterable[Manifest], inventory: Inventory, only: AbstractSet[str] | None) -> Iterator[Row]:
@@ -120,10 +117,7 @@ def runs(fleets: Iterable[Manifest]) -> Iterator[Row]:
                 "wave": wave["name"],
                 "run": run.get("name", ""),
                 "state": _state(run),
-                "submitted": run.get("submitted", 0),
-                "total": run.get("total", 0),
-                "failed": run.get("failed", 0),
-                "verdict": run.get("verdict", ""),
+                **_progress(run),
                 "created": run.get("start", ""),
                 "why": run.get("why", ""),
             }
@@ -139,12 +133,13 @@ def waves(fleets: Iterable[Manifest]) -> Iterator[Row]:
             "runs": len(wave.get("runs") or ()),
             "last": last.get("name", "-"),
             "state": _state(last) if last else "Waiting",
-            "submitted": last.get("submitted", 0),
-            "total": last.get("total", 0),
-            "failed": last.get("failed", 0),
-            "verdict": last.get("verdict", ""),
+            **_progress(last),
             "created": wave.get("since", ""),
         }
+
+
+def _progress(run: Manifest) -> Row:
+    return {name: run.get(name, 0) for name in ("submitted", "total", "failed")} | {"verdict": run.get("verdict", "")}
 
 
 def _state(run: Manifest) -> str:

@@ -116,14 +116,8 @@ class RunRecord:
 
     def retried(self, now: datetime) -> "RunRecord":
         """Return the Run as running again. It submits rejected and missing objects."""
-        return replace(
-            self.resumed(now),
-            state=RunState.RUNNING,
-            ended_at=None,
-            error="",
-            cleanup=CleanupState.NONE,
-            verdict=RunVerdict.OPEN,
-        )
+        run = replace(self.resumed(now), cleanup=CleanupState.NONE, verdict=RunVerdict.OPEN)
+        return replace(run, state=RunState.RUNNING, ended_at=None, error="")
 
 
 @dataclass(frozen=True, slots=True)
