@@ -1,9 +1,7 @@
 """Capacity of nodes by Fleet and pool."""
 
-from functools import lru_cache
-
-from kwokfleet.api import units
 from kwokfleet.kube.observed import Inventory
+from kwokfleet.measure import pod_requests
 
 
 def node_pools(inventory: Inventory) -> dict[str, tuple[str, str]]:
@@ -19,13 +17,5 @@ def pool_capacities(inventory: Inventory) -> dict[str, dict[str, dict[str, float
             status = item.manifest.get("status") or {}
             pool = capacities.setdefault(item.fleet, {}).setdefault(item.pool, {})
             for name, text in (status.get("allocatable") or status.get("capacity") or {}).items():
-                pool[name] = pool.get(name, 0.0) + _amount(str(text))
+                pool[name] = pool.get(name, 0.0) + pod_requests.amount(str(text))
     return capacities
-
-
-@lru_cache(maxsize=10_000)
-def _amount(text: str) -> float:
-    try:
-        return float(units.quantity_value(text))
-    except (ArithmeticError, ValueError):
-        return 0.0

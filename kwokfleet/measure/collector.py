@@ -11,7 +11,7 @@ After `restore`, and for each new list of the watch: `listing` first, then `pod`
 for each object, then `listed` for each kind.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
@@ -19,10 +19,10 @@ from math import isnan
 import orjson
 
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.measure import columns, gaps, latencies, pods, workloads
+from kwokfleet.measure import columns, latencies, pods, workloads
 from kwokfleet.measure.columns import NONE, Note
 from kwokfleet.measure.pods import EventType, PodTable
-from kwokfleet.measure.result import Counts, Gap, Latency, Mark, PodTimes, Result, Series, WorkloadTimes
+from kwokfleet.measure.result import Counts, Gap, Mark, PodTimes, Result, WorkloadTimes
 from kwokfleet.measure.submissions import FailureGroups, Submissions
 from kwokfleet.measure.time_series import SeriesRecorder, throughput
 from kwokfleet.measure.workloads import WorkloadTable
@@ -33,11 +33,9 @@ _WATCH_FIELDS = ("created", "scheduled", "running", "ready", "over", "gone")
 _API_FIELDS = (
     "created", "scheduled", "readyToStart", "initialized", "started", "containersReady", "ready", "over", "event",
 )  # fmt: skip
-_POD_ENDS = ((pods.OVER, pods.API_OVER), (pods.GONE, None))
-_POD_READY = (pods.READY, pods.API_READY)
-_WORKLOAD_OVER = (workloads.OVER, workloads.API_OVER)
-_WORKLOAD_ENDS = (_WORKLOAD_OVER, (workloads.GONE, None))
-_WORKLOAD_READY = (workloads.READY, workloads.API_READY)
+_POD_ENDS = ((pods.OVER, pods.API_OVER), (pods.GONE, None), (pods.READY, pods.API_READY))
+_WORKLOAD_ENDS = ((workloads.OVER, workloads.API_OVER), (workloads.GONE, None), (workloads.READY, workloads.API_READY))
+"""The last one is an end only if the objects never complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +58,26 @@ class Collector:
     def __init__(self, run: RunInfo, pool_of: Callable[[str], str]) -> None:
         self.run = run
         self._has_pod_template = run.template_kind == POD
-        self._names = columns.Names()
+        names = columns.Names()
         self._failures = FailureGroups()
         self._submissions = Submissions(self._failures)
-        self._pods = PodTable(
-            self._names, pool_of, self._submissions, are_objects=self._has_pod_template, ends=run.ends
-        )
-        self._workloads = WorkloadTable(self._names, run.template_kind, self._submissions, ends=run.ends)
+        is_pod = self._has_pod_template
+        self._pods = PodTable(names, pool_of, self._submissions, are_objects=is_pod, ends=run.ends)
+        self._workloads = WorkloadTable(names, run.template_kind, self._submissions, ends=run.ends)
         self._series = SeriesRecorder()
         self._marks: list[tuple[float, str]] = []
         self._gaps: list[tuple[float, float, str]] = []
         self._new_notes: list[Note] = []
         self._was_restored = False
-        self._restorers: dict[str, Callable[[Note], float]] = {
-            "n": self._names.restore_note,
-            "w": self._workloads.restore_note,
-            "p": self._pods.restore_note,
-            "x": self._failures.restore_note,
-            "s": self._submissions.restore_note,
-            "t": self._series.restore_note,
+        self._parts: dict[str, columns.Names | columns.Table | FailureGroups | Submissions | SeriesRecorder] = {
+            "n": names,
+            "w": self._workloads,
+            "p": self._pods,
+            "x": self._failures,
+            "s": self._submissions,
+            "t": self._series,
         }
+        """Parts with notes, by tag. Tables refer to names, so names are first."""
 
     # ------------------------------------------------------------------------------------
     # events
@@ -87,7 +85,7 @@ class Collector:
     def pod(self, event_type: EventType, manifest: Manifest, received: float) -> None:
         """Record an event of a pod."""
         row = self._pods.add_event(event_type, manifest, round(received, _DIGITS), self._workloads.owner)
-        table = self._pods.table
+        table = self._pods
         owner = table.integers[pods.OWNER][row]
         if owner != NONE and table.is_changed(row, pods.FOR_OWNERS):
             self._workloads.add_pod_times(owner, [table.times[column][row] for column in pods.FOR_OWNERS])
@@ -169,8 +167,7 @@ class Collector:
 
     def notes(self) -> list[bytes]:
         """Return the new notes since the last call, as lines without line ends."""
-        parts = (self._names, self._workloads, self._pods, self._failures, self._submissions, self._series)
-        notes = [*self._new_notes, *(note for part in parts for note in part.notes())]
+        notes = [*self._new_notes, *(note for part in self._parts.values() for note in part.notes())]
         line_end = [b""] if notes and self._was_restored else []
         self._new_notes, self._was_restored = [], self._was_restored and not notes
         return [*line_end, *(orjson.dumps(note) for note in notes)]
@@ -201,7 +198,7 @@ class Collector:
         if tag == "g":
             self._gaps.append((values[0], values[1], values[2]))
             return float(values[1])
-        return self._restorers[tag](note)
+        return self._parts[tag].restore_note(note)
 
     # ------------------------------------------------------------------------------------
     # the Result
@@ -215,41 +212,35 @@ class Collector:
         """Return when the Run was over, None if it is not."""
         if not self.is_over():
             return None
-        if self._has_pod_template:
-            last = latencies.last_end(self._pods, _POD_ENDS if self.run.ends else (*_POD_ENDS, _POD_READY))
-        else:
-            ends = _WORKLOAD_ENDS if self.run.ends else (*_WORKLOAD_ENDS, _WORKLOAD_READY)
-            last = latencies.last_end(self._workloads, ends)
+        ends = _POD_ENDS if self._has_pod_template else _WORKLOAD_ENDS
+        table = self._pods if self._has_pod_template else self._workloads
+        last = latencies.last_end(table, ends[:2] if self.run.ends else ends)
         return max(last, self._submissions.last_sent, self.run.start.timestamp())
 
     def counts(self) -> tuple[Counts, Counts]:
         """Return the Counts of objects and of pods."""
-        total, unseen = self.run.total, self._submissions.vanished
-        pod_counts = latencies.pod_counts(self._pods)
-        if self._has_pod_template:
-            object_counts = pod_counts.model_copy(update={"total": total})
-        else:
-            object_counts = latencies.workload_counts(self._workloads, total, ends=self.run.ends)
-        with_unseen = {"created": object_counts.created + unseen, "deleted": object_counts.deleted + unseen}
-        return object_counts.model_copy(update=with_unseen), pod_counts
+        counts = pod_counts = latencies.pod_counts(self._pods)
+        if not self._has_pod_template:
+            counts = latencies.workload_counts(self._workloads, ends=self.run.ends)
+        unseen = self._submissions.vanished
+        update = {"total": self.run.total, "created": counts.created + unseen, "deleted": counts.deleted + unseen}
+        return counts.model_copy(update=update), pod_counts
 
     def result(self, now: float, **more: object) -> Result:
         """Return the Result at *now*; *more*: fields that the Collector does not have."""
         self._finish_tables()
         run, (object_counts, pod_counts), end = self.run, self.counts(), self.ended_at()
+        object_latencies = latencies.of_workloads(self._workloads, run.template_kind, ends=run.ends)
+        hidden = () if len(self._pods.waiting) > 1 else ("pending/", "scheduled/s/")
         fields: dict[str, object] = {
-            "fleet": run.fleet,
-            "wave": run.wave,
-            "run": run.run,
-            "start": run.start,
+            **{name: getattr(run, name) for name in ("fleet", "wave", "run", "start", "template_kind")},
             "end": None if end is None else _utc(min(end, now)),
-            "template_kind": run.template_kind,
             "objects": object_counts,
             "pods": pod_counts,
             "pacing": self._submissions.pacing(),
-            "latencies": tuple(self._latencies()),
+            "latencies": (*latencies.of_pods(self._pods), *(() if self._has_pod_template else object_latencies)),
             "throughput": throughput(latencies.bindings(self._pods)),
-            "series": self._time_series(),
+            "series": self._series.series([(start, end) for start, end, _ in self._gaps], hidden=hidden),
             "gaps": tuple(Gap(start=_utc(a), end=_utc(b), why=reason) for a, b, reason in sorted(self._gaps)),
             "marks": tuple(Mark(at=_utc(at), what=text) for at, text in sorted(self._timeline(end, now))),
             "troubles": self._failures.groups(),
@@ -267,41 +258,32 @@ class Collector:
     def _finish_tables(self) -> None:
         """Resolve owners, and discard receive times that a gap has delayed."""
         self._workloads.resolve_owners()
-        spans = [(start, end) for start, end, _ in self._gaps]
-        gaps.discard_delayed_times(self._pods.table, gaps.PODS, spans)
-        gaps.discard_delayed_times(self._workloads.table, gaps.WORKLOADS, spans)
-
-    def _latencies(self) -> Iterator[Latency]:
-        yield from latencies.of_pods(self._pods)
-        if not self._has_pod_template:
-            yield from latencies.of_workloads(self._workloads, self.run.template_kind, ends=self.run.ends)
-
-    def _time_series(self) -> Series | None:
-        has_schedulers = len(self._pods.waiting) > 1
-        spans = [(start, end) for start, end, _ in self._gaps]
-        return self._series.series(spans, hidden=() if has_schedulers else ("pending/", "scheduled/s/"))
+        self._pods.discard_delayed_times(self._gaps)
+        self._workloads.discard_delayed_times(self._gaps)
 
     def pods(self) -> Iterator[PodTimes]:
         """Yield every pod, in the order of their first events."""
         self._finish_tables()
-        for key, row in self._pods.table.rows.items():
+        for key, row in self._pods.rows.items():
             yield self._pod_times(columns.uid(key), row)
 
     def _pod_times(self, uid: str, row: int) -> PodTimes:
         pod_table, workload_table = self._pods, self._workloads
-        integers, times = pod_table.table.integers, [column[row] for column in pod_table.table.times]
-        owner = integers[pods.OWNER][row]
-        owner = workload_table.root_owner(owner) if owner != NONE else NONE
-        index = integers[pods.INDEX][row] if owner == NONE else workload_table.table.integers[workloads.INDEX][owner]
+        integers, times = pod_table.integers, [column[row] for column in pod_table.times]
+        index, owner, owner_name = integers[pods.INDEX][row], integers[pods.OWNER][row], ""
+        if owner != NONE:
+            owner = workload_table.root_owner(owner)
+            index = workload_table.integers[workloads.INDEX][owner]
+            owner_name = f"{workload_table.text(owner, workloads.KIND)}/{workload_table.names[owner]}"
         return PodTimes.model_construct(
-            name=pod_table.table.names[row],
-            namespace=self._names.text(integers[pods.NAMESPACE][row]),
+            name=pod_table.names[row],
+            namespace=pod_table.text(row, pods.NAMESPACE),
             uid=uid,
             index=None if index == NONE else index,
-            owner="" if owner == NONE else f"{workload_table.kind(owner)}/{workload_table.table.names[owner]}",
-            node=self._names.text(integers[pods.NODE][row]),
+            owner=owner_name,
+            node=pod_table.text(row, pods.NODE),
             pool=pod_table.pool(row),
-            scheduler=pod_table.scheduler(row),
+            scheduler=pod_table.text(row, pods.SCHEDULER),
             stateless=not integers[pods.FLAGS][row] & pods.STATEFUL,
             phase=pod_table.phase(row),
             deleted=not isnan(times[pods.GONE]),
@@ -312,26 +294,26 @@ class Collector:
     def workloads(self) -> Iterator[WorkloadTimes]:
         """Yield every object of the Run other than pods, in the order of their first events."""
         self._finish_tables()
-        for key, row in self._workloads.table.rows.items():
-            if self._workloads.is_object(row) and self._workloads.kind(row) == self.run.template_kind:
+        for key, row in self._workloads.rows.items():
+            kind = self._workloads.text(row, workloads.KIND)
+            if self._workloads.is_object(row) and kind == self.run.template_kind:
                 yield self._workload_times(columns.uid(key), row)
 
     def _workload_times(self, uid: str, row: int) -> WorkloadTimes:
-        table = self._workloads.table
+        table = self._workloads
         index = table.integers[workloads.INDEX][row]
-        over, api_over = _WORKLOAD_OVER if self.run.ends else _WORKLOAD_READY
+        over, api_over = (
+            (workloads.OVER, workloads.API_OVER) if self.run.ends else (workloads.READY, workloads.API_READY)
+        )
 
-        def known_times(**fields: tuple[int, ...]) -> dict[str, float]:
-            times = {
-                name: latencies.earliest(table.times[column][row] for column in time_columns)
-                for name, time_columns in fields.items()
-            }
-            return {name: at for name, at in times.items() if at > 0}
+        def known_times(**fields: Sequence[int]) -> dict[str, float]:
+            times = ((name, latencies.earliest(table.times[column][row] for column in fields[name])) for name in fields)
+            return {name: at for name, at in times if at > 0}
 
         return WorkloadTimes.model_construct(
-            kind=self._workloads.kind(row),
+            kind=self.run.template_kind,
             name=table.names[row],
-            namespace=self._names.text(table.integers[workloads.NAMESPACE][row]),
+            namespace=table.text(row, workloads.NAMESPACE),
             uid=uid,
             index=None if index == NONE else index,
             seen=known_times(
@@ -345,7 +327,7 @@ class Collector:
                 started=(workloads.API_STARTED, workloads.API_POD_STARTED),
                 over=(api_over,),
             ),
-            failed=self._workloads.failed(row),
+            failed=table.failed(row),
         )
 
 

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kwokfleet.measure.result import Clock, Counts, Latency, Pacing, Result, Throughput
+from kwokfleet.measure.result import CLUSTERLOADER2, Clock, Counts, Latency, Pacing, Result, Throughput
 
 _RESOLUTION_S = {Clock.API: 1.0}
 """API timestamps have whole seconds: equal latencies may differ by one."""
-_REPEATED_CLOCKS = (Clock.CL2_2024, Clock.CL2_2026)
-"""Other definitions of latencies that are judged already."""
 _JUDGED_STATISTICS = ("p50", "p90", "p95", "p99")
 _OTHER_STATISTICS = ("min", "mean", "max")
 """Not judged: a single pod decides minimum and maximum."""
@@ -99,24 +97,18 @@ def compare(before: Result, after: Result, limits: RegressionLimits | None = Non
 
 
 def _latencies(before: Result, after: Result, limits: RegressionLimits) -> Iterator[Delta]:
-    sides = [
-        {(latency.of, latency.name, latency.clock): latency for latency in side.latencies} for side in (before, after)
-    ]
+    sides = [{(item.of, item.name, item.clock): item for item in side.latencies} for side in (before, after)]
     for key in dict.fromkeys((*sides[0], *sides[1])):
-        old, new = (side.get(key) for side in sides)
+        clock = key[2]
+        floor = max(limits.floor_s, _RESOLUTION_S.get(clock, 0.0))
         for statistic in (*_JUDGED_STATISTICS, *_OTHER_STATISTICS):
-            yield _latency(key, statistic, _value(old, statistic), _value(new, statistic), limits)
-
-
-def _latency(
-    key: tuple[str, str, Clock], statistic: str, old: float | None, new: float | None, limits: RegressionLimits
-) -> Delta:
-    of, name, clock = key
-    floor = max(limits.floor_s, _RESOLUTION_S.get(clock, 0.0))
-    verdict = _judge(old, new, limits.regression, floor, less_is_better=True)
-    if (statistic in _OTHER_STATISTICS or clock in _REPEATED_CLOCKS) and verdict is not DeltaVerdict.NO_DATA:
-        verdict = DeltaVerdict.NOT_JUDGED
-    return Delta(of, name, statistic, clock, Unit.SECONDS, old, new, verdict)
+            old, new = (_value(side.get(key), statistic) for side in sides)
+            verdict = _judge(old, new, limits.regression, floor, less_is_better=True)
+            # ClusterLoader2's clocks are other definitions of latencies that are judged already.
+            is_judged = statistic in _JUDGED_STATISTICS and clock not in CLUSTERLOADER2
+            if not is_judged and verdict is not DeltaVerdict.NO_DATA:
+                verdict = DeltaVerdict.NOT_JUDGED
+            yield Delta(*key[:2], statistic, clock, Unit.SECONDS, old, new, verdict)
 
 
 def _throughputs(before: Result, after: Result, limits: RegressionLimits) -> Iterator[Delta]:
@@ -131,16 +123,15 @@ def _throughputs(before: Result, after: Result, limits: RegressionLimits) -> Ite
 
 def _counts(of: str, before: Counts, after: Counts, limits: RegressionLimits) -> Iterator[Delta]:
     """Yield counts. They are judged as shares of the total, so that Runs of different sizes compare."""
-    for name in ("total", "created", "scheduled", "running", "completed", "failed", "deleted"):
+    for name in Counts.model_fields:
         old, new = float(getattr(before, name)), float(getattr(after, name))
         if name in ("total", "deleted"):  # inputs, not outcomes
             verdict = DeltaVerdict.NOT_JUDGED
         elif not before.total or not after.total:
             verdict = DeltaVerdict.NO_DATA
         else:
-            verdict = _judge(
-                old / before.total, new / after.total, limits.regression, 0.0, less_is_better=name == "failed"
-            )
+            shares = (old / before.total, new / after.total)
+            verdict = _judge(*shares, limits.regression, 0.0, less_is_better=name == "failed")
         yield Delta(of, "count", name, None, Unit.COUNT, old, new, verdict)
 
 

@@ -4,7 +4,7 @@ The watch clock is used if nothing is missing, because it is exact; else the clo
 the gate then names. A gate without data does not pass.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from kwokfleet.api import units
@@ -24,10 +24,10 @@ def evaluate(expect: Expect | None, result: Result) -> tuple[GateResult, ...]:
 
 
 def _gates(expect: Expect, result: Result) -> Iterator[GateResult]:
-    of = _PODS if result.template_kind in ("", POD) else result.template_kind
-    yield from _latency_gates("podStartup", expect.pod_startup, _best_latency(result, "podStartup", _PODS))
-    yield from _latency_gates("scheduling", expect.scheduling, _best_latency(result, "scheduling", _PODS))
-    yield from _latency_gates("completion", expect.completion, _best_latency(result, "completion", of))
+    kind = _PODS if result.template_kind in ("", POD) else result.template_kind
+    for name, limits in _latency_limits(expect):
+        latency = _best_latency(result, name, kind if name == "completion" else _PODS)
+        yield from _latency_gates(name, limits, latency)
     if expect.deadline is not None:
         yield _deadline(expect.deadline, result)
     if expect.failures is not None:
@@ -43,7 +43,9 @@ def impossible_gates(expect: Expect | None, *, ends: bool, kind: str = POD) -> l
     """
     if expect is None:
         return []
-    problems = [f"{name}: must be above 0" for name, want in _times(expect) if not want]
+    latencies = ((name, limit, want) for name, limits in _latency_limits(expect) for limit, want in _limits(limits))
+    problems = [f"{name}.{limit}: must be above 0" for name, limit, want in latencies if not want]
+    problems += ["deadline: must be above 0"] if expect.deadline == timedelta(0) else []
     if expect.completion is not None and not ends and kind not in milestones.REPLICATED:
         problems.append(
             f"completion: objects of kind {kind} never complete; use podStartup instead, or a lifecycle that completes"
@@ -51,16 +53,8 @@ def impossible_gates(expect: Expect | None, *, ends: bool, kind: str = POD) -> l
     return problems
 
 
-def _times(expect: Expect) -> Iterator[tuple[str, timedelta]]:
-    """Yield every limit that is a duration."""
-    for name, limits in (
-        ("podStartup", expect.pod_startup),
-        ("scheduling", expect.scheduling),
-        ("completion", expect.completion),
-    ):
-        yield from ((f"{name}.{limit}", want) for limit, want in _limits(limits))
-    if expect.deadline is not None:
-        yield "deadline", expect.deadline
+def _latency_limits(expect: Expect) -> Sequence[tuple[str, Percentiles | None]]:
+    return ("podStartup", expect.pod_startup), ("scheduling", expect.scheduling), ("completion", expect.completion)
 
 
 def _limits(limits: Percentiles | None) -> Iterator[tuple[str, timedelta]]:
@@ -90,15 +84,8 @@ def _latency_gates(name: str, limits: Percentiles | None, latency: Latency | Non
         if latency is None or got is None:
             yield _no_data(f"{name}.{limit}", units.format_duration(want), latency)
             continue
-        passed = got <= want.total_seconds()
-        yield GateResult(
-            name=f"{name}.{limit}",
-            want=units.format_duration(want),
-            got=_format(got, want, passed=passed),
-            passed=passed,
-            clock=latency.clock,
-            why=_note(latency),
-        )
+        gate = _duration_gate(f"{name}.{limit}", want, got)
+        yield gate.model_copy(update={"clock": latency.clock, "why": _note(latency)})
 
 
 def _no_data(name: str, want: str, latency: Latency | None = None) -> GateResult:
@@ -114,33 +101,26 @@ def _note(latency: Latency) -> str:
     return "; ".join(part for part in (clock, missing) if part)
 
 
-def _format(got: float, want: timedelta, *, passed: bool) -> str:
-    """Format a duration. A failed one is never rounded to its limit."""
-    exact = timedelta(seconds=got)
+def _duration_gate(name: str, want: timedelta, got: float) -> GateResult:
+    """Compare a duration in seconds with its limit. A failed one is never rounded to the limit."""
+    passed = got <= want.total_seconds()
     short = timedelta(milliseconds=round(got * 1000))
-    return units.format_duration(exact if not passed and short <= want else short)
+    exact = timedelta(seconds=got) if not passed and short <= want else short
+    return GateResult(name=name, want=units.format_duration(want), got=units.format_duration(exact), passed=passed)
 
 
 def _deadline(want: timedelta, result: Result) -> GateResult:
-    if result.end is None:
-        return GateResult(
-            name="deadline",
-            want=units.format_duration(want),
-            got="not over yet",
-            passed=False,
-            why="some objects have not ended",
-        )
-    duration = result.end - result.start
-    passed = duration <= want
-    got = _format(duration.total_seconds(), want, passed=passed)
-    return GateResult(name="deadline", want=units.format_duration(want), got=got, passed=passed)
+    if result.end is not None:
+        return _duration_gate("deadline", want, (result.end - result.start).total_seconds())
+    limit, why = units.format_duration(want), "some objects have not ended"
+    return GateResult(name="deadline", want=limit, got="not over yet", passed=False, why=why)
 
 
 def _failures(want: int, result: Result) -> GateResult:
-    failed, rejected = result.objects.failed, result.pacing.refused
+    rejected = result.pacing.refused
     if not result.objects.created and not result.pacing.count:
         return _no_data("failures", str(want))
-    count = failed + rejected
+    count = result.objects.failed + rejected
     why = f"the API server rejected {rejected} of them" if rejected else ""
     return GateResult(name="failures", want=str(want), got=str(count), passed=count <= want, why=why)
 
@@ -149,13 +129,8 @@ def _throughput(want: float, result: Result) -> GateResult:
     overall = next((item for item in result.throughput if not item.scheduler), None)
     if overall is None or overall.max is None:
         return _no_data("throughput", _rate(want))
-    return GateResult(
-        name="throughput",
-        want=_rate(want),
-        got=_rate(overall.max),
-        passed=overall.max >= want,
-        why=f"best window of {overall.window_s:g} s",
-    )
+    got, why = _rate(overall.max), f"best window of {overall.window_s:g} s"
+    return GateResult(name="throughput", want=_rate(want), got=got, passed=overall.max >= want, why=why)
 
 
 def _rate(per_second: float) -> str:

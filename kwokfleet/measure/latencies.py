@@ -6,28 +6,19 @@ clock. A state that was never reached is not missing.
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import isnan
-from typing import NamedTuple
 
 from kwokfleet.measure import percentiles, pods, workloads
 from kwokfleet.measure.pods import PodTable
 from kwokfleet.measure.result import Clock, Counts, Latency
 from kwokfleet.measure.workloads import WorkloadTable
 
-
-class LatencyDefinition(NamedTuple):
-    """A latency: its start and end columns for each clock."""
-
-    name: str
-    watch: tuple[int, int]
-    api: tuple[int, int]
-
-
-POD_PHASES = (
-    LatencyDefinition("scheduling", (pods.CREATED, pods.SCHEDULED), (pods.API_CREATED, pods.API_SCHEDULED)),
-    LatencyDefinition("podStartup", (pods.CREATED, pods.RUNNING), (pods.API_CREATED, pods.API_STARTED)),
-    LatencyDefinition("ready", (pods.CREATED, pods.READY), (pods.API_CREATED, pods.API_READY)),
-    LatencyDefinition("completion", (pods.CREATED, pods.OVER), (pods.API_CREATED, pods.API_OVER)),
-)
+_POD_PHASES = {
+    "scheduling": (pods.SCHEDULED, pods.API_SCHEDULED),
+    "podStartup": (pods.RUNNING, pods.API_STARTED),
+    "ready": (pods.READY, pods.API_READY),
+    "completion": (pods.OVER, pods.API_OVER),
+}
+"""End columns of latencies from creation, by the watch clock and the API clock."""
 _OLD = {
     "create_to_schedule": (pods.API_CREATED, pods.EVENT),
     "schedule_to_run": (pods.EVENT, pods.API_STARTED),
@@ -48,30 +39,27 @@ _NEW = {
 
 def of_pods(pod_table: PodTable) -> Iterator[Latency]:
     """Yield the latencies of pods."""
-    rows = range(len(pod_table.table))
+    rows = range(len(pod_table))
     yield from _phases(pod_table, "pods", rows)
     schedulers = _by_scheduler(pod_table)
     for name in sorted(schedulers) if len(schedulers) > 1 else ():
         yield from _phases(pod_table, f"pods/scheduler={name}", schedulers[name])
-    flags = pod_table.table.integers[pods.FLAGS]
-    for of, chosen in (
-        ("pods", rows),
-        ("pods/stateless", [row for row in rows if not flags[row] & pods.STATEFUL]),
-        ("pods/stateful", [row for row in rows if flags[row] & pods.STATEFUL]),
-    ):
-        yield from _clusterloader2(pod_table, of, chosen)
+    flags = pod_table.integers[pods.FLAGS]
+    yield from _clusterloader2(pod_table, "pods", rows)
+    yield from _clusterloader2(pod_table, "pods/stateless", [row for row in rows if not flags[row] & pods.STATEFUL])
+    yield from _clusterloader2(pod_table, "pods/stateful", [row for row in rows if flags[row] & pods.STATEFUL])
 
 
 def _by_scheduler(pod_table: PodTable) -> dict[str, list[int]]:
     rows_by_scheduler: dict[str, list[int]] = {}
-    for row in range(len(pod_table.table)):
-        rows_by_scheduler.setdefault(pod_table.scheduler(row), []).append(row)
+    for row in range(len(pod_table)):
+        rows_by_scheduler.setdefault(pod_table.text(row, pods.SCHEDULER), []).append(row)
     return rows_by_scheduler
 
 
 def bindings(pod_table: PodTable) -> dict[str, list[float]]:
     """Return binding times by scheduler: of the watch clock, else of the API clock."""
-    received, timestamps = pod_table.table.times[pods.SCHEDULED], pod_table.table.times[pods.API_SCHEDULED]
+    received, timestamps = pod_table.times[pods.SCHEDULED], pod_table.times[pods.API_SCHEDULED]
     best = {
         name: [received[row] if received[row] > 0 else timestamps[row] for row in rows]
         for name, rows in _by_scheduler(pod_table).items()
@@ -80,28 +68,24 @@ def bindings(pod_table: PodTable) -> dict[str, list[float]]:
 
 
 def _phases(pod_table: PodTable, of: str, rows: Sequence[int]) -> Iterator[Latency]:
-    times, flags = pod_table.table.times, pod_table.table.integers[pods.FLAGS]
-    for phase in POD_PHASES:
-        chosen = rows if phase.name != "completion" else [row for row in rows if not flags[row] & pods.FAILED]
-        received, timestamps = times[phase.watch[1]], times[phase.api[1]]
-        reached = [row for row in chosen if not isnan(received[row]) or not isnan(timestamps[row])]
-        for clock, (start, end) in ((Clock.WATCH, phase.watch), (Clock.API, phase.api)):
-            yield _between(phase.name, of, clock, ((times[start][row], times[end][row]) for row in reached))
+    times = pod_table.times
+    for name, (watch, api) in _POD_PHASES.items():
+        chosen = rows if name != "completion" else [row for row in rows if not pod_table.failed(row)]
+        reached = [row for row in chosen if not isnan(times[watch][row]) or not isnan(times[api][row])]
+        for clock, start, end in ((Clock.WATCH, pods.CREATED, watch), (Clock.API, pods.API_CREATED, api)):
+            yield _between(name, of, clock, ((times[start][row], times[end][row]) for row in reached))
 
 
 def _clusterloader2(pod_table: PodTable, of: str, rows: Sequence[int]) -> Iterator[Latency]:
     """Yield ClusterLoader2's latencies, old and new. The old ones skip pods without a Running event."""
-    times, running = pod_table.table.times, pod_table.table.times[pods.RUNNING]
+    times, running = pod_table.times, pod_table.times[pods.RUNNING]
+    reached = [row for row in rows if not isnan(running[row])]
     for name, (start, end) in _OLD.items():
-        pairs = ((times[start][row] if running[row] > 0 else -1.0, times[end][row]) for row in _reached(running, rows))
+        pairs = ((times[start][row] if running[row] > 0 else -1.0, times[end][row]) for row in reached)
         yield _without_curve(_between(name, of, Clock.CL2_2024, pairs))
     for name, (start, end) in _NEW.items():
-        pairs = ((times[start][row], times[end][row]) for row in _reached(times[end], rows))
+        pairs = ((times[start][row], times[end][row]) for row in rows if not isnan(times[end][row]))
         yield _without_curve(_between(name, of, Clock.CL2_2026, pairs))
-
-
-def _reached(times: Sequence[float], rows: Iterable[int]) -> Iterator[int]:
-    return (row for row in rows if not isnan(times[row]))
 
 
 def _without_curve(latency: Latency) -> Latency:
@@ -111,20 +95,14 @@ def _without_curve(latency: Latency) -> Latency:
 
 def _between(name: str, of: str, clock: Clock, pairs: Iterable[tuple[float, float]]) -> Latency:
     """Return a Latency. A pair with an unknown start or end is missing."""
-    values: list[float] = []
-    missing = 0
-    for start, end in pairs:
-        if start > 0 and end > 0:
-            values.append(end - start)
-        else:
-            missing += 1
-    return percentiles.latency(name, of, clock, values, missing)
+    durations = [end - start if start > 0 and end > 0 else None for start, end in pairs]
+    values = [duration for duration in durations if duration is not None]
+    return percentiles.latency(name, of, clock, values, len(durations) - len(values))
 
 
 def of_workloads(workload_table: WorkloadTable, kind: str, *, ends: bool) -> Iterator[Latency]:
     """Yield the latencies of a Run's objects other than pods."""
-    rows = [row for row in range(len(workload_table.table)) if workload_table.is_object(row)]
-    times = workload_table.table.times
+    rows, times = workload_table.objects(), workload_table.times
     done = (workloads.OVER, workloads.API_OVER) if ends else (workloads.READY, workloads.API_READY)
     for name, watch, api in (
         ("dispatch", (workloads.POD_CREATED,), (workloads.API_POD_CREATED,)),
@@ -133,10 +111,8 @@ def of_workloads(workload_table: WorkloadTable, kind: str, *, ends: bool) -> Ite
     ):
         chosen = [row for row in rows if not (name == "completion" and workload_table.failed(row))]
         reached = [row for row in chosen if not all(isnan(times[column][row]) for column in (*watch, *api))]
-        for clock, created, columns in (
-            (Clock.WATCH, workloads.CREATED, watch),
-            (Clock.API, workloads.API_CREATED, api),
-        ):
+        clocks = ((Clock.WATCH, workloads.CREATED, watch), (Clock.API, workloads.API_CREATED, api))
+        for clock, created, columns in clocks:
             spans = ((times[created][row], earliest(times[column][row] for column in columns)) for row in reached)
             yield _between(name, kind, clock, spans)
 
@@ -152,39 +128,26 @@ def earliest(times: Iterable[float]) -> float:
 
 def pod_counts(pod_table: PodTable) -> Counts:
     """Count pods."""
-    times, count = pod_table.table.times, len(pod_table.table)
-    failed = sum(pod_table.failed(row) for row in range(count))
+    return _counts(pod_table, range(len(pod_table)), pods.SCHEDULED, (pods.RUNNING,), pods.OVER)
+
+
+def workload_counts(workload_table: WorkloadTable, *, ends: bool) -> Counts:
+    """Count objects other than pods: scheduled with a pod, running when started, completed when ready or over."""
+    running, done = (workloads.STARTED, workloads.POD_RUNNING), workloads.OVER if ends else workloads.READY
+    return _counts(workload_table, workload_table.objects(), workloads.POD_CREATED, running, done)
+
+
+def _counts(
+    table: PodTable | WorkloadTable, rows: Sequence[int], scheduled: int, running: Sequence[int], done: int
+) -> Counts:
     return Counts(
-        total=count,
-        created=count,
-        scheduled=_count_reached(times[pods.SCHEDULED]),
-        running=_count_reached(times[pods.RUNNING]),
-        completed=_count_reached(times[pods.OVER]) - failed,
-        failed=failed,
-        deleted=_count_reached(times[pods.GONE]),
-    )
-
-
-def workload_counts(workload_table: WorkloadTable, total: int, *, ends: bool) -> Counts:
-    """Count objects other than pods.
-
-    An object is scheduled when it has a pod, and running when it has started. An object that never ends is completed
-    when it is ready.
-    """
-    times = workload_table.table.times
-    done = times[workloads.OVER if ends else workloads.READY]
-    rows = [row for row in range(len(workload_table.table)) if workload_table.is_object(row)]
-    failed = sum(workload_table.failed(row) for row in rows)
-    return Counts(
-        total=total,
+        total=len(rows),
         created=len(rows),
-        scheduled=sum(not isnan(times[workloads.POD_CREATED][row]) for row in rows),
-        running=sum(
-            not isnan(times[workloads.STARTED][row]) or not isnan(times[workloads.POD_RUNNING][row]) for row in rows
-        ),
-        completed=sum(not isnan(done[row]) and not workload_table.failed(row) for row in rows),
-        failed=failed,
-        deleted=sum(not isnan(times[workloads.GONE][row]) for row in rows),
+        scheduled=sum(table.is_reached(row, scheduled) for row in rows),
+        running=sum(any(table.is_reached(row, column) for column in running) for row in rows),
+        completed=sum(table.is_reached(row, done) and not table.failed(row) for row in rows),
+        failed=sum(table.failed(row) for row in rows),
+        deleted=sum(table.is_reached(row, table.gone) for row in rows),
     )
 
 
@@ -193,8 +156,8 @@ def last_end(table: PodTable | WorkloadTable, columns: Sequence[tuple[int, int |
 
     *columns*: pairs of watch and API columns that end an object. The earliest counts.
     """
-    times, latest = table.table.times, 0.0
-    for row in range(len(table.table)):
+    times, latest = table.times, 0.0
+    for row in range(len(table)):
         ends = [
             times[api][row] if at < 0 and api is not None and times[api][row] > 0 else abs(at)
             for watch, api in columns
@@ -202,7 +165,3 @@ def last_end(table: PodTable | WorkloadTable, columns: Sequence[tuple[int, int |
         ]
         latest = max(latest, min(ends, default=0.0))
     return latest
-
-
-def _count_reached(times: Iterable[float]) -> int:
-    return sum(not isnan(time) for time in times)

@@ -51,7 +51,7 @@ class MeasurerDependencies:
     revision: Callable[[], str]
     on_change: Callable[[], None]
     """Called when a Run has a final Result."""
-    count_submission: Callable[[str, str, bool], None] | None = None
+    count_submission: Callable[[str, str, bool], None]
     """Called for each submitted object: Fleet, Wave, and whether it was rejected."""
 
 
@@ -109,7 +109,7 @@ class Measurer:
             wave_ledger = ledgers.get(fleet_name, {}).get(wave_name)
             for record in wave_ledger.runs if wave_ledger is not None else ():
                 key = (fleet_name, wave_name, record.name)
-                is_measured = key in self._measured or self.summaries.has_verdict(key)
+                is_measured = key in self._measured or key in self.summaries.verdicts()
                 if record.state is not RunState.RUNNING and not record.verdict and not is_measured:
                     context = desired.run_context(tree, fleet, wave, record.name)
                     self._start_helper(self.run_started, context, record, record.total)
@@ -177,13 +177,12 @@ class Measurer:
 
     def object_submitted(self, key: RunKey, submission: Submission) -> None:
         """Record a submission."""
-        if self._dependencies.count_submission is not None:
-            self._dependencies.count_submission(key[0], key[1], bool(submission.error))
-        self._queue.append((self._submitted, (key, submission)))
+        self._dependencies.count_submission(key[0], key[1], bool(submission.error))
+        self._queue.append((self._for_run, (key, RunMeasurement.submitted, submission)))
 
     def timeline_mark(self, key: RunKey, text: str) -> None:
         """Record a mark."""
-        self._enqueue(self._mark, key, time.time(), text)
+        self._enqueue(self._for_run, key, RunMeasurement.mark, time.time(), text)
 
     # watch event handler
 
@@ -260,9 +259,11 @@ class Measurer:
             opened.set()
 
     def _event(self, kind: Kind, event_type: str, manifest: Manifest, received: float) -> None:
-        run = self._runs.get(objects.run_of(manifest))
-        if run is not None:
-            run.event(kind, event_type, manifest, received)
+        self._for_run(objects.run_of(manifest), RunMeasurement.event, kind, event_type, manifest, received)
+
+    def _for_run(self, key: RunKey, call: Callable[..., None], *arguments: object) -> None:
+        if key in self._runs:
+            call(self._runs[key], *arguments)
 
     def _for_each_run(self, call: Callable[..., None], *arguments: object) -> None:
         for run in self._runs.values():
@@ -286,14 +287,6 @@ class Measurer:
     def _watch_resumed(self, kind: Kind, at: float) -> None:
         self._watches.lost.pop(kind, None)
         self._for_each_run(RunMeasurement.watch_resumed, kind, at)
-
-    def _submitted(self, key: RunKey, submission: Submission) -> None:
-        if key in self._runs:
-            self._runs[key].submitted(submission)
-
-    def _mark(self, key: RunKey, at: float, text: str) -> None:
-        if key in self._runs:
-            self._runs[key].mark(at, text)
 
     def _tick(self) -> None:
         now, before = time.time(), self._last_tick

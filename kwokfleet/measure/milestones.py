@@ -22,6 +22,7 @@ READY_ON_CREATION = frozenset(
 """Kinds with a spec that are ready when created. Kinds without a spec are too."""
 _STATELESS = frozenset({"emptyDir", "downwardAPI", "configMap", "secret", "projected"})
 """Volumes of a stateless pod, as ClusterLoader2 defines it."""
+_POD_CONDITIONS = ("PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
 _COMPLETED = ("Complete", "Completed", "Succeeded", "Finished")
 _FAILED = ("Failed",)
 _READY = ("Ready", "Available")
@@ -65,18 +66,9 @@ def parse_pod(manifest: Manifest) -> PodMilestones:
             true_since[condition.get("type")] = seconds(condition.get("lastTransitionTime") or "")
     phase = status.get("phase") or ""
     started, finished = _containers(status.get("containerStatuses") or (), phase)
-    return PodMilestones(
-        spec.get("nodeName") or "",
-        phase,
-        "Ready" in true_since,
-        true_since.get("PodScheduled", NEVER),
-        true_since.get("PodReadyToStartContainers", NEVER),
-        true_since.get("Initialized", NEVER),
-        started,
-        true_since.get("ContainersReady", NEVER),
-        true_since.get("Ready", NEVER),
-        finished,
-    )
+    scheduled, startable, initialized, containers, ready = (true_since.get(name, NEVER) for name in _POD_CONDITIONS)
+    node, is_ready = spec.get("nodeName") or "", "Ready" in true_since
+    return PodMilestones(node, phase, is_ready, scheduled, startable, initialized, started, containers, ready, finished)
 
 
 def _containers(statuses: Iterable[Mapping[str, Any]], phase: str) -> tuple[float, float]:
@@ -136,25 +128,21 @@ def parse_workload(manifest: Manifest) -> WorkloadMilestones:
     true = {item.get("type"): item for item in status.get("conditions") or () if item.get("status") == "True"}
     for name in _phases(status):
         true.setdefault(name, {})
-    complete_condition, failed_condition, started_condition = (
-        _first(true, _COMPLETED),
-        _first(true, _FAILED),
-        _first(true, _STARTED),
-    )
-    completed = complete_condition is not None
-    failed = failed_condition is not None and not completed
+    completion, failure, start_condition = (_first(true, names) for names in (_COMPLETED, _FAILED, _STARTED))
+    completed = completion is not None
+    failed = failure is not None and not completed
     ready = completed or _is_ready(kind, manifest, status, true)
     end = status.get("completionTime") or status.get("finishedAt") or status.get("endTime")
     start = status.get("startTime") or status.get("startedAt")
     return WorkloadMilestones(
-        started=bool(start) or started_condition is not None,
+        started=bool(start) or start_condition is not None,
         ready=ready,
         completed=completed,
         failed=failed,
-        started_at=_at(start, started_condition),
+        started_at=_at(start, start_condition),
         ready_at=_ready_at(kind, manifest, true) if ready else NEVER,
-        over_at=_at(end, complete_condition if completed else failed_condition) if completed or failed else NEVER,
-        reason=_failure(kind, failed_condition or {}) if failed else "",
+        over_at=_at(end, completion if completed else failure) if completed or failed else NEVER,
+        reason=_failure(kind, failure or {}) if failed else "",
     )
 
 
@@ -183,9 +171,8 @@ def _all_replicas_ready(kind: str, manifest: Manifest, status: Mapping[str, Any]
     if status.get("observedGeneration", 0) < (manifest["metadata"].get("generation") or 0):
         return False
     if kind == "DaemonSet":
-        return bool(
-            "desiredNumberScheduled" in status and status.get("numberReady", 0) >= status["desiredNumberScheduled"]
-        )
+        desired = status.get("desiredNumberScheduled")
+        return desired is not None and bool(status.get("numberReady", 0) >= desired)
     replicas = (manifest.get("spec") or {}).get("replicas")
     return bool(status.get("readyReplicas", 0) >= (1 if replicas is None else replicas))
 

@@ -48,7 +48,7 @@ def _sum_requests(
         if is_sidecar:
             _add(running, quantities)
         for name, text in () if is_sidecar else quantities:
-            peak[name] = max(peak.get(name, 0.0), running.get(name, 0.0) + _amount(text))
+            peak[name] = max(peak.get(name, 0.0), running.get(name, 0.0) + amount(text))
     for _, quantities in containers:
         _add(running, quantities)
     total = {name: max(running.get(name, 0.0), peak.get(name, 0.0)) for name in running.keys() | peak.keys()}
@@ -58,12 +58,13 @@ def _sum_requests(
 
 def _add(total: dict[str, float], quantities: Quantities) -> None:
     for name, text in quantities:
-        total[name] = total.get(name, 0.0) + _amount(text)
+        total[name] = total.get(name, 0.0) + amount(text)
 
 
-@lru_cache(maxsize=4096)
-def _amount(text: str) -> float:
+@lru_cache(maxsize=10_000)
+def amount(text: str) -> float:
+    """Return a quantity as a number, 0 if it is invalid."""
     try:
         return float(units.quantity_value(text))
-    except ValueError:
+    except (ArithmeticError, ValueError):
         return 0.0

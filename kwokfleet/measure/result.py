@@ -251,11 +251,6 @@ class WorkloadTimes(ResultModel):
     failed: bool = False
 
 
-def parse(text: bytes | str) -> Result:
-    """Parse a Result; raise ValueError if it is invalid."""
-    return Result.model_validate_json(text)
-
-
 def serialize(result: Result) -> str:
     """Return a Result as JSON."""
     return result.model_dump_json(by_alias=True, exclude_none=False, indent=1) + "\n"

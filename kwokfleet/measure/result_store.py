@@ -20,8 +20,7 @@ from kwokfleet import errors
 from kwokfleet.measure import result as results
 from kwokfleet.measure.result import PodTimes, Result, ResultModel, WorkloadTimes
 
-RESULT, PODS, NOTES = "result.json", "pods.ndjson", "notes.ndjson"
-WORKLOADS = "workloads.ndjson"
+RESULT, PODS, WORKLOADS, NOTES = "result.json", "pods.ndjson", "workloads.ndjson", "notes.ndjson"
 Model = TypeVar("Model", bound=ResultModel)
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.:+]*")
@@ -67,7 +66,7 @@ def load(path: Path) -> Result:
     """Load a Result from its file, or from the folder of a Run."""
     file = path / RESULT if path.is_dir() else path
     try:
-        return results.parse(file.read_bytes())
+        return Result.model_validate_json(file.read_bytes())
     except OSError as error:
         raise errors.InputError(f"cannot read {file}: {error.strerror}") from error
     except ValueError as error:
@@ -85,10 +84,7 @@ class ResultStore:
         return self.root / fleet / wave / f"{start.astimezone(UTC).strftime(_TIME_FORMAT)}-{run}"
 
     def put(
-        self,
-        result: Result,
-        pods: Iterable[PodTimes] | None = None,
-        workloads: Iterable[WorkloadTimes] | None = None,
+        self, result: Result, pods: Iterable[PodTimes] | None = None, workloads: Iterable[WorkloadTimes] | None = None
     ) -> Path:
         """Store a Result, and pods and workloads if given. Replaces earlier files."""
         folder = self.folder(result.fleet, result.wave, result.run, result.start)

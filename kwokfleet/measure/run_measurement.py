@@ -1,7 +1,8 @@
 """The measurement of one Run: its Collector, its gaps, and its files in the ResultStore."""
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -81,11 +82,9 @@ class RunMeasurement:
 
     def restore(self) -> None:
         """Restore the notes of an earlier process. The time since its last note is a gap."""
-        try:
+        last = None
+        with self._store_errors_logged():
             last = self._collector.restore(self._notes)
-        except OSError as error:
-            self._log_store_error(error)
-            last = None
         reason = BEFORE_RETRY if self._had_ended() else NOT_RUNNING
         for kind in self.kinds:
             self.watch_lost(kind, last or self.record.start.timestamp(), reason)
@@ -108,13 +107,8 @@ class RunMeasurement:
 
     def submitted(self, submission: Submission) -> None:
         """Record a submission."""
-        self._collector.submitted(
-            submission.index,
-            submission.due.timestamp(),
-            submission.sent.timestamp(),
-            submission.error,
-            submission.retries,
-        )
+        due, sent = submission.due.timestamp(), submission.sent.timestamp()
+        self._collector.submitted(submission.index, due, sent, submission.error, submission.retries)
         self._changed = True
 
     def mark(self, at: float, text: str) -> None:
@@ -161,12 +155,10 @@ class RunMeasurement:
     def tick(self, now: float, capacity: Mapping[str, Mapping[str, float]]) -> None:
         """Take a sample, write the notes, and from time to time an interim Result."""
         self._collector.tick(now, capacity)
-        try:
+        with self._store_errors_logged():
             self._notes.add(self._collector.notes())
             if self._changed and time.monotonic() - self._last_result >= self._result_interval_s:
                 self._store_interim_result(now)
-        except OSError as error:
-            self._log_store_error(error)
 
     def _result(self, now: float, state: ResultState) -> Result:
         result = self._collector.result(now, state=state, **self._origin)
@@ -202,13 +194,11 @@ class RunMeasurement:
             self.gap(self._lost_since, now, self._lost_reason)
         self._add_scheduled_events(api)
         result = self._result(now, state)
-        try:
+        with self._store_errors_logged():
             self._store.put(result, self._collector.pods(), self._collector.workloads())
             self._notes.add(self._collector.notes())
             self._notes.close()
             self._store.remove_oldest(*self.key[:2], keep=MAX_STORED_RUNS)
-        except OSError as error:
-            self._log_store_error(error)
         return result
 
     def _add_scheduled_events(self, api: requests.RequestSender) -> None:
@@ -216,39 +206,33 @@ class RunMeasurement:
         try:
             for namespace in sorted(self._namespaces):
                 for event in client.list_objects(api, requests.EVENT, namespace=namespace, fields="reason=Scheduled"):
-                    binding = _parse_binding(event)
-                    if binding is not None:
+                    if binding := _parse_binding(event):
                         self._collector.scheduled_event(*binding)
         except errors.ClusterError as error:
             log.debug("events_not_listed", run="/".join(self.key), error=str(error))
 
     def release(self) -> None:
         """Write notes and an interim Result, for the process that continues."""
-        try:
+        with self._store_errors_logged():
             self._notes.add(self._collector.notes())
             self._store_interim_result(time.time())
-        except OSError as error:
-            self._log_store_error(error)
         self._notes.close()
 
-    def _log_store_error(self, error: OSError) -> None:
-        if not self._store_error_logged:  # it would repeat every second
-            self._store_error_logged = True
-            log.warning("result_not_stored", run="/".join(self.key), error=str(error), hint="check --results-dir")
+    @contextlib.contextmanager
+    def _store_errors_logged(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if not self._store_error_logged:  # it would repeat every second
+                self._store_error_logged = True
+                log.warning("result_not_stored", run="/".join(self.key), error=str(error), hint="check --results-dir")
 
 
 def _run_info(context: workloads.RunContext, record: RunRecord, total: int) -> RunInfo:
     wave = context.wave
     expects_completion = wave.expect is not None and wave.expect.completion is not None
-    return RunInfo(
-        context.fleet.name,
-        wave.name,
-        record.name,
-        record.start,
-        str(wave.template["kind"]),
-        total,
-        workloads.completes(context) or expects_completion,
-    )
+    kind, ends = str(wave.template["kind"]), workloads.completes(context) or expects_completion
+    return RunInfo(context.fleet.name, wave.name, record.name, record.start, kind, total, ends)
 
 
 def _parse_binding(event: Manifest) -> tuple[str, str, float] | None:

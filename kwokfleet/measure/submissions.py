@@ -37,10 +37,8 @@ class FailureGroups:
 
     def groups(self) -> tuple[FailureGroup, ...]:
         """Return the groups, largest first."""
-        groups = [
-            FailureGroup(what=reason, count=count, example=example) for reason, count, example in self._groups.values()
-        ]
-        return tuple(sorted(groups, key=lambda group: (-group.count, group.what)))
+        groups = sorted(self._groups.values(), key=lambda group: (-group[1], group[0]))
+        return tuple(FailureGroup(what=reason, count=count, example=example) for reason, count, example in groups)
 
     def notes(self) -> Iterator[Note]:
         """Yield the new notes since the last call."""
@@ -95,9 +93,8 @@ class Submissions:
 
     def listing(self) -> None:
         """Mark objects that were sent and have no event as unconfirmed."""
-        self._unconfirmed = [
-            index for index, flags in enumerate(self._flags) if flags & _SENT and not flags & _ACCOUNTED
-        ]
+        flags = enumerate(self._flags)
+        self._unconfirmed = [index for index, bits in flags if bits & _SENT and not bits & _ACCOUNTED]
 
     def listed(self, submitted: int) -> None:
         """Mark unconfirmed objects as vanished, and those of the first *submitted* without an event."""

@@ -64,10 +64,6 @@ class ResultSummaries:
                         self._last.setdefault((fleet, wave), verdicts.summarize(result))
                     return
 
-    def has_verdict(self, key: RunKey) -> bool:
-        """Return whether a Run has a verdict that the Ledger does not have."""
-        return key in self._verdicts
-
     def verdicts(self) -> dict[RunKey, RunVerdict]:
         """Return the verdicts that the Ledger does not have yet."""
         with self._lock:

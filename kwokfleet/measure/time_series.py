@@ -75,10 +75,8 @@ class SeriesRecorder:
         for column in self._columns():
             column.extend([0.0] * (size - len(column)))
 
-    def _columns(self) -> Iterator["array[float]"]:
-        yield self._samples
-        yield from self._gauges.values()
-        yield from self._counts.values()
+    def _columns(self) -> tuple["array[float]", ...]:
+        return self._samples, *self._gauges.values(), *self._counts.values()
 
     def _column(self, columns: "dict[str, array[float]]", name: str) -> "array[float]":
         if name not in columns:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from kwokfleet.api.wave import Wave
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.measure.result import GateResult, Result, ResultSummary
+from kwokfleet.measure.result import Result, ResultSummary
 from kwokfleet.waves.ledger import RunRecord, RunVerdict, WaveLedger
 
 CONDITION = "GatesPassed"
@@ -26,31 +26,22 @@ def verdict(result: Result) -> RunVerdict:
 
 def failed_gates(result: Result) -> str:
     """Return the failed gates, each with its limit and the measured value."""
-    failed = [gate for gate in result.gates if not gate.passed or gate.no_data]
-    return "; ".join(_describe(gate) for gate in failed)[:_MAX_CHARS]
-
-
-def _describe(gate: GateResult) -> str:
-    return f"{gate.name}: wanted {gate.want}, got {gate.got}{gate.why and f' ({gate.why})'}"
+    failed = (gate for gate in result.gates if not gate.passed or gate.no_data)
+    texts = (f"{gate.name}: wanted {gate.want}, got {gate.got}{gate.why and f' ({gate.why})'}" for gate in failed)
+    return "; ".join(texts)[:_MAX_CHARS]
 
 
 def summarize(result: Result) -> ResultSummary:
     """Return the summary of a Result."""
-    return ResultSummary(
-        result.fleet,
-        result.wave,
-        result.run,
-        verdict(result).value,
-        failed_gates(result),
-        {gate.name: gate.passed for gate in result.gates},
-        {
-            (latency.name, latency.of, latency.clock.value, quantile): seconds
-            for latency in result.latencies
-            for quantile in _QUANTILES
-            if (seconds := getattr(latency, quantile)) is not None
-        },
-        result.state == "Cancelled",
-    )
+    gates = {gate.name: gate.passed for gate in result.gates}
+    latencies = {
+        (latency.name, latency.of, latency.clock.value, quantile): seconds
+        for latency in result.latencies
+        for quantile in _QUANTILES
+        if (seconds := getattr(latency, quantile)) is not None
+    }
+    key, is_cancelled = (result.fleet, result.wave, result.run), result.state == "Cancelled"
+    return ResultSummary(*key, verdict(result).value, failed_gates(result), gates, latencies, is_cancelled)
 
 
 def condition(
@@ -70,10 +61,10 @@ def condition(
         failures = summary.why if summary is not None and summary.run == record.name else ""
         by_verdict.setdefault(record.verdict, []).append(f"{name}/{record.name}{failures and f': {failures}'}")
     waiting = [name for name in gated if name not in judged]
-    if RunVerdict.FAILED in by_verdict:
-        return _condition("False", "GatesFailed", f"failed: {'; '.join(by_verdict[RunVerdict.FAILED])}")
-    if RunVerdict.NO_DATA in by_verdict:
-        return _condition("Unknown", "NoData", f"no data: {'; '.join(by_verdict[RunVerdict.NO_DATA])}")
+    if failed := by_verdict.get(RunVerdict.FAILED):
+        return _condition("False", "GatesFailed", f"failed: {'; '.join(failed)}")
+    if without_data := by_verdict.get(RunVerdict.NO_DATA):
+        return _condition("Unknown", "NoData", f"no data: {'; '.join(without_data)}")
     if waiting:
         return _condition("Unknown", "NotJudged", f"no Run has been judged yet: {', '.join(waiting)}")
     return _condition("True", "GatesPassed", f"passed: {', '.join(by_verdict[RunVerdict.PASSED])}")

@@ -16,9 +16,6 @@ from kwokfleet.measure import capacity
 
 log = structlog.get_logger()
 
-SELECTOR = objects.RUN
-"""Objects of any Run."""
-
 
 class WatchSet:
     """The open watches. One thread opens and closes them; any thread may read."""
@@ -45,9 +42,8 @@ class WatchSet:
         if relist and kind in self._watches:
             self._close(kind)
         if kind not in self._watches:
-            watch = self._watches[kind] = timed_events.EventWatcher(
-                self._api, kind, SELECTOR, self._handler, buffered=True
-            )
+            watch = timed_events.EventWatcher(self._api, kind, objects.RUN, self._handler, buffered=True)
+            self._watches[kind] = watch
             watch.start()
 
     def deliver_events(self) -> None:

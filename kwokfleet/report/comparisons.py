@@ -28,9 +28,8 @@ def to_json(comparison: Comparison) -> str:
 
 def rows(comparison: Comparison) -> Iterator[dict[str, object]]:
     """Yield the regressions and the most important other differences."""
-    exact = {
-        (delta.of, delta.name) for delta in comparison.deltas if delta.clock is Clock.WATCH and delta.change is not None
-    }
+    exact_deltas = (item for item in comparison.deltas if item.clock is Clock.WATCH and item.change is not None)
+    exact = {(delta.of, delta.name) for delta in exact_deltas}
     for delta in comparison.deltas:
         if _is_displayed(delta, exact):
             yield {
@@ -60,22 +59,15 @@ def _is_displayed(delta: Delta, exact: AbstractSet[tuple[str, str]]) -> bool:
 def summary(comparison: Comparison, limits: RegressionLimits) -> str:
     """Return the summary line."""
     rule = f"{numbers.share(limits.regression)} and {numbers.duration(limits.floor_s)}"
-    if not comparison.regressions:
-        return f"no regression above {rule}"
-    word = "regression" if len(comparison.regressions) == 1 else "regressions"
-    return f"{len(comparison.regressions)} {word} above {rule}"
+    count = len(comparison.regressions)
+    return f"{count or 'no'} regression{'s' if count > 1 else ''} above {rule}"
 
 
 def to_markdown(comparison: Comparison, limits: RegressionLimits) -> str:
     """Return a comparison as Markdown."""
-    lines = [
-        f"**kwokfleet:** {summary(comparison, limits)}",
-        "",
-        f"From `{comparison.before.name}` to `{comparison.after.name}`:",
-        "",
-    ]
-    lines += [f"> {_cell(note)}" for note in comparison.notes]
-    lines += [""] if comparison.notes else []
+    lines = [f"**kwokfleet:** {summary(comparison, limits)}", ""]
+    lines += [f"From `{comparison.before.name}` to `{comparison.after.name}`:", ""]
+    lines += [*(f"> {_cell(note)}" for note in comparison.notes), ""] if comparison.notes else []
     lines += ["| what | of | clock | before | after | change | verdict |", "|---|---|---|--:|--:|--:|---|"]
     for row in rows(comparison):
         cells = [_cell(str(value)) for value in row.values()]

@@ -110,10 +110,8 @@ def length(result: Result) -> float:
 
 def bands(result: Result) -> list[Band]:
     """Return the gaps."""
-    return [
-        Band((gap.start - result.start).total_seconds(), (gap.end - result.start).total_seconds(), gap.why)
-        for gap in result.gaps
-    ]
+    spans = ((gap.start - result.start, gap.end - result.start, gap.why) for gap in result.gaps)
+    return [Band(start.total_seconds(), end.total_seconds(), why) for start, end, why in spans]
 
 
 # ----------------------------------------------------------------------------------------

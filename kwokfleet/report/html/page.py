@@ -12,10 +12,6 @@ from kwokfleet.measure.result import PodTimes, Result
 from kwokfleet.report import numbers
 from kwokfleet.report.html import figures, markup, tables
 
-MAX_RUNS = 8
-"""Number of distinct colours."""
-
-
 Run = tuple[Result, Iterable[PodTimes]]
 
 
@@ -34,7 +30,7 @@ def page(runs: Sequence[Run], style: str, script: str, *, compare: bool = False)
 
 
 def _wave(runs: Sequence[Run]) -> tuple[str, str]:
-    displayed = runs[-MAX_RUNS:]
+    displayed = runs[-figures.MAX_LINES :]
     title, body = _single(*displayed[0]) if len(displayed) == 1 else _several(displayed)
     if len(runs) > len(displayed):
         body += markup.notes([f"The latest {len(displayed)} of {len(runs)} Runs are displayed."])
