@@ -3,6 +3,6 @@
     make bench                          all of them
     python -m tests.bench cluster_up    one
 
-A time measured alone says little about a machine that is shared; what counts is the ratio to a
-peer measured in turn with it. No test asserts a time.
+The machine is shared, so compare a time only with a peer that was measured in turn with it. No test asserts
+a time.
 """

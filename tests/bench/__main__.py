@@ -10,13 +10,13 @@ FOLDER = Path(__file__).parent
 
 
 def main(names: list[str]) -> None:
-    """Run each benchmark's `run()` and show what it returns."""
-    known = sorted(path.stem.removeprefix("bench_") for path in FOLDER.glob("bench_*.py"))
-    if unknown := set(names) - set(known):
-        sys.exit(f"error: no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
-    for name in names or known:
-        made: table.Result | list[table.Result] = importlib.import_module(f"tests.bench.bench_{name}").run()
-        for number, result in enumerate(made if isinstance(made, list) else [made]):
+    """Run the benchmarks and show their results."""
+    available = sorted(path.stem.removeprefix("bench_") for path in FOLDER.glob("bench_*.py"))
+    if unknown := set(names) - set(available):
+        sys.exit(f"error: no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(available)}")
+    for name in names or available:
+        results: table.Result | list[table.Result] = importlib.import_module(f"tests.bench.bench_{name}").run()
+        for number, result in enumerate(results if isinstance(results, list) else [results]):
             table.show(f"{name}-{number}" if number else name, result)
     table.write_page()
 

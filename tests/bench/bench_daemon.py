@@ -24,13 +24,13 @@ SIZE = int(os.environ.get("BENCH_NODES", "1000"))
 LARGE = 5 * SIZE
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 TIMES = int(os.environ.get("BENCH_TIMES", "100"))
-"""Saves, and drifts of each kind."""
+"""Number of saves, and of drifts of each kind."""
 IDLE_S = float(os.environ.get("BENCH_IDLE_S", "300"))
 STORM, STORM_S = 200, 10.0
 DRIFTING = 50
 """Nodes to which something happens: enough that nobody takes it for a fight over one of them."""
 PAUSE_S = 0.3
-"""Between saves and between drifts: each is alone."""
+"""Pause between saves and between drifts, so that they do not overlap."""
 LEASE = "/leases/kwokfleet"
 
 
@@ -40,15 +40,20 @@ def run() -> list[table.Result]:
         files = place.folder / "files"
         files.mkdir()
         with benchmark_cluster.separate_kwok(place):
-            made = [_ready(place, files)]
+            results = [_time_to_ready(place, files)]
             _save(files / "bench.yaml", _fleet(LARGE))
-            _save(files / "small.yaml", _small(0))
+            _save(files / "small.yaml", _one_node_fleet(0))
             with faulty_proxy.proxy_to(place.plane) as proxy, _daemon(place, files, proxy) as daemon:
                 place.wait(LARGE + 1)
-                made += [_follows(files, proxy), _drifts(place), _storm(files, proxy, daemon), _asks(proxy, daemon)]
+                results += [
+                    _file_latency(files, proxy),
+                    _repair_latency(place),
+                    _frequent_saves(files, proxy, daemon),
+                    _idle_requests(proxy, daemon),
+                ]
         with _daemon(place, files, kwok=True) as daemon:
-            waiting.until(lambda: [each["state"] for each in daemon.get("/api/v1/kwok")] == ["ready"], deadline_s=120)
-            return [*made, *_idle(daemon)]
+            waiting.until(lambda: [shard["state"] for shard in daemon.get("/api/v1/kwok")] == ["ready"], deadline_s=120)
+            return [*results, *_idle_cost(daemon)]
 
 
 def _fleet(count: int) -> str:
@@ -56,8 +61,8 @@ def _fleet(count: int) -> str:
     return benchmark_cluster.fleet(count - DRIFTING) + drifting
 
 
-def _small(number: int) -> str:
-    """Return a fleet of one node, whose label says which save it was."""
+def _one_node_fleet(number: int) -> str:
+    """Return a fleet of one node with the number of the save as a label."""
     return (
         "apiVersion: kwokfleet.dev/v1alpha1\nkind: Fleet\nmetadata: {name: small}\nspec:\n  nodePools:\n"
         f"    - {{name: pool, replicas: 1, labels: {{save: s{number}}}}}\n"
@@ -65,7 +70,7 @@ def _small(number: int) -> str:
 
 
 def _save(path: Path, text: str) -> float:
-    """Write a file as editors do; return when."""
+    """Write a file as editors do; return the time."""
     part = path.with_name(f".{path.name}")
     part.write_text(text)
     now = time.monotonic()
@@ -88,8 +93,8 @@ def _daemon(
         yield daemon
 
 
-def _ready(place: benchmark_cluster.BenchmarkCluster, files: Path) -> table.Result:
-    """Compare a file that is saved into a daemon's folder with a sync of the same file."""
+def _time_to_ready(place: benchmark_cluster.BenchmarkCluster, files: Path) -> table.Result:
+    """Compare a file saved in a daemon's folder with a sync of the same file."""
     other = place.folder / "sync.yaml"
     other.write_text(benchmark_cluster.fleet(SIZE))
 
@@ -103,7 +108,7 @@ def _ready(place: benchmark_cluster.BenchmarkCluster, files: Path) -> table.Resu
         with _daemon(place, files):
             began = _save(files / "bench.yaml", benchmark_cluster.fleet(SIZE))
             place.nodes.wait(
-                lambda view: sum(each.ready for each in view.objects.values()) >= SIZE, benchmark_cluster.DEADLINE_S
+                lambda view: sum(node.ready for node in view.objects.values()) >= SIZE, benchmark_cluster.DEADLINE_S
             )
             return time.monotonic() - began
 
@@ -116,19 +121,21 @@ def _ready(place: benchmark_cluster.BenchmarkCluster, files: Path) -> table.Resu
 
 
 def _with_share(name: str, values: list[float]) -> dict[str, list[float]]:
-    """Return all values, and what 99 of 100 of them stay below."""
+    """Return all values and their 99th percentile."""
     ordered = sorted(values)
     return {name: values, f"{name}, p99": [ordered[math.ceil(0.99 * len(ordered)) - 1]]}
 
 
-def _follows(files: Path, proxy: faulty_proxy.FaultyProxy) -> table.Result:
-    """Measure from a save until the first request that writes arrives before the API server."""
+def _file_latency(files: Path, proxy: faulty_proxy.FaultyProxy) -> table.Result:
+    """Measure from a save to the first write request before the API server."""
     values = []
     for number in range(1, TIMES + 1):
         time.sleep(PAUSE_S)
         mark = f'"s{number}"'.encode()
-        began = _save(files / "small.yaml", _small(number))
-        [first, *_] = waiting.until(lambda mark=mark: [each for each in proxy.requests[-200:] if mark in each.body])  # type: ignore[misc]
+        began = _save(files / "small.yaml", _one_node_fleet(number))
+        [first, *_] = waiting.until(
+            lambda mark=mark: [request for request in proxy.requests[-200:] if mark in request.body]  # type: ignore[misc]
+        )
         values.append((first.at - began - debounce.QUIET_S) * 1000)
     table.print_progress(f"save to first write: {statistics.median(values):.0f} ms, at most {max(values):.0f}")
     return table.Result(
@@ -138,17 +145,17 @@ def _follows(files: Path, proxy: faulty_proxy.FaultyProxy) -> table.Result:
     )  # fmt: skip
 
 
-def _drifts(place: benchmark_cluster.BenchmarkCluster) -> table.Result:
-    """Measure from the moment of a change behind our back until a watch shows that it is repaired."""
-    with informer.Informer(place.api, (requests.NODE,), "drifting=yes") as seen:
-        view = seen.wait(lambda view: len(view.objects) == DRIFTING, 60)
+def _repair_latency(place: benchmark_cluster.BenchmarkCluster) -> table.Result:
+    """Measure from a change by another client to the watch event of its repair."""
+    with informer.Informer(place.api, (requests.NODE,), "drifting=yes") as nodes:
+        view = nodes.wait(lambda view: len(view.objects) == DRIFTING, 60)
         keys = sorted(view.objects)
         samples: dict[str, list[float]] = {}
-        for name, meddle in (("deleted", _delete), ("relabelled", _relabel)):
+        for name, drift in (("deleted", _delete), ("relabelled", _relabel)):
             values = []
             for number in range(TIMES):
                 time.sleep(PAUSE_S)
-                values.append(_repaired(place, seen, keys[number % DRIFTING], meddle))
+                values.append(_time_to_repair(place, nodes, keys[number % DRIFTING], drift))
             table.print_progress(f"{name}: {statistics.median(values):.0f} ms, at most {max(values):.0f}")
             samples |= _with_share(f"a node {name}", values)
     return table.Result(
@@ -157,7 +164,7 @@ def _drifts(place: benchmark_cluster.BenchmarkCluster) -> table.Result:
     )  # fmt: skip
 
 
-Meddle = Callable[[benchmark_cluster.BenchmarkCluster, ObjectKey], int]
+Drift = Callable[[benchmark_cluster.BenchmarkCluster, ObjectKey], int]
 """Does something to a node, and returns the version that it has then."""
 
 
@@ -168,38 +175,40 @@ def _delete(place: benchmark_cluster.BenchmarkCluster, key: ObjectKey) -> int:
 
 def _relabel(place: benchmark_cluster.BenchmarkCluster, key: ObjectKey) -> int:
     body = json.dumps({"metadata": {"labels": {"tier": "tin"}}}).encode()
-    answer = place.api.send(requests.Request("PATCH", requests.path(key), body, "application/merge-patch+json"))
-    assert answer.status == 200
-    return int(answer.json()["metadata"]["resourceVersion"])
+    response = place.api.send(requests.Request("PATCH", requests.path(key), body, "application/merge-patch+json"))
+    assert response.status == 200
+    return int(response.json()["metadata"]["resourceVersion"])
 
 
-def _repaired(
-    place: benchmark_cluster.BenchmarkCluster, seen: informer.Informer, key: ObjectKey, meddle: Meddle
+def _time_to_repair(
+    place: benchmark_cluster.BenchmarkCluster, nodes: informer.Informer, key: ObjectKey, drift: Drift
 ) -> float:
-    before = seen.view().objects[key]
+    before = nodes.view().objects[key]
     began = time.monotonic()
-    after = meddle(place, key)
+    after = drift(place, key)
 
-    def is_so(view: informer.CacheView) -> bool:
+    def is_repaired(view: informer.CacheView) -> bool:
         now = view.objects.get(key)
         if now is None or objects.labels(now.manifest).get("tier") != "gold":
             return False
         return now.uid != before.uid or now.resource_version > after
 
-    assert is_so(seen.wait(is_so, 30)), f"{key.name} was not repaired"
+    assert is_repaired(nodes.wait(is_repaired, 30)), f"{key.name} was not repaired"
     return (time.monotonic() - began) * 1000
 
 
-def _storm(files: Path, proxy: faulty_proxy.FaultyProxy, daemon: daemon_process.DaemonProcess) -> table.Result:
-    """Save very often, and see in which order the saves arrive, if they do."""
+def _frequent_saves(files: Path, proxy: faulty_proxy.FaultyProxy, daemon: daemon_process.DaemonProcess) -> table.Result:
+    """Save very often; check the order in which the saves are applied."""
     mark, first = len(proxy.requests), 10_000
     for number in range(STORM):
-        _save(files / "small.yaml", _small(first + number))
+        _save(files / "small.yaml", _one_node_fleet(first + number))
         time.sleep(STORM_S / STORM)
     last = f'"s{first + STORM - 1}"'.encode()
-    waiting.until(lambda: any(last in each.body for each in proxy.requests[-200:]))
+    waiting.until(lambda: any(last in request.body for request in proxy.requests[-200:]))
     waiting.until(lambda: daemon.get("/api/v1/plan")["changes"] == [])
-    bodies = [each.body for each in proxy.requests[mark:] if each.method == "PATCH" and b'"save"' in each.body]
+    bodies = [
+        request.body for request in proxy.requests[mark:] if request.method == "PATCH" and b'"save"' in request.body
+    ]
     order = [number for body in bodies for number in range(first, first + STORM) if f'"s{number}"'.encode() in body]
     wrong = sum(before >= after for before, after in itertools.pairwise(order))
     return table.Result(
@@ -211,25 +220,27 @@ def _storm(files: Path, proxy: faulty_proxy.FaultyProxy, daemon: daemon_process.
     )  # fmt: skip
 
 
-def _asks(proxy: faulty_proxy.FaultyProxy, daemon: daemon_process.DaemonProcess) -> table.Result:
-    """Count what a daemon asks for while nothing happens."""
+def _idle_requests(proxy: faulty_proxy.FaultyProxy, daemon: daemon_process.DaemonProcess) -> table.Result:
+    """Count the requests of an idle daemon."""
     time.sleep(5)
     mark, cpu = len(proxy.requests), _cpu(daemon)
     time.sleep(IDLE_S / 5)
-    found = [each for each in proxy.requests[mark:] if not each.is_watch and not each.resource.endswith(LEASE)]
-    for each in found:
-        table.print_progress(f"unexpected: {each.method} {each.path}")
+    unexpected = [
+        request for request in proxy.requests[mark:] if not request.is_watch and not request.resource.endswith(LEASE)
+    ]
+    for request in unexpected:
+        table.print_progress(f"unexpected: {request.method} {request.path}")
     share = 100 * (_cpu(daemon) - cpu) / (IDLE_S / 5)
     return table.Result(
         f"Idle with {LARGE} nodes that kwok drives, {IDLE_S / 5:g} s: requests", "", {
-            "requests besides watches and our own Lease": [len(found)],
+            "requests besides watches and our own Lease": [len(unexpected)],
             "% of a core": [share],
         }, (), "0 requests, counted by a proxy",
     )  # fmt: skip
 
 
-def _idle(daemon: daemon_process.DaemonProcess) -> list[table.Result]:
-    """Measure a daemon that looks after kwok as well, while nothing happens."""
+def _idle_cost(daemon: daemon_process.DaemonProcess) -> list[table.Result]:
+    """Measure an idle daemon that supervises kwok."""
     time.sleep(min(20.0, IDLE_S))
     process = psutil.Process(daemon.process.pid)
     before, cpu, began = process.memory_info().rss, _cpu(daemon), time.monotonic()

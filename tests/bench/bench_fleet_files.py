@@ -95,7 +95,7 @@ def run() -> table.Result:
 
 
 def _renders(file: Path) -> tuple[float, float]:
-    """Return the CPU seconds of rendering a fleet, and of rendering it again with one pool changed."""
+    """Return the CPU seconds to render a fleet, and to render it again with one changed pool."""
     loader, renderer = source.Loader(), desired.Renderer()
     file.write_text(fleet())
     whole = loader.load(file).tree
@@ -112,7 +112,7 @@ def _renders(file: Path) -> tuple[float, float]:
 
 
 def _peak_mb(*command: str) -> float:
-    """Return the greatest memory of `render`, measured by a process that does nothing else."""
+    """Return the peak memory of `render`, measured in a separate process."""
     script = (
         "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True);"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"

@@ -48,7 +48,7 @@ spec: {{leaseDuration: {lease}s}}
 
 @dataclass
 class KwokBenchmark:
-    """A cluster with a fleet and no kwok yet."""
+    """A cluster with a fleet, without kwok."""
 
     plane: control_plane.ControlPlane
     program: cli.Cli
@@ -58,21 +58,21 @@ class KwokBenchmark:
 
     @property
     def file(self) -> Path:
-        """The one fleet file."""
+        """The fleet file."""
         return self.folder / "fleet.yaml"
 
     def write(self, after: str) -> None:
-        """Say after which time pods complete."""
+        """Write the fleet file with the time until pods complete."""
         self.file.write_text(FILE.format(size=SIZE, after=after, lease=LEASE_S))
 
     def sync(self) -> None:
-        """Make the cluster as the file says."""
-        # A process of its own, as a user's: the harness would spare its start.
+        """Sync the fleet file."""
+        # A new process, as for a user: the harness would use a preloaded one.
         command = [sys.executable, "-m", "kwokfleet", "sync", str(self.file), "--yes"]
         subprocess.run(command, env=self.program.environment, check=True, capture_output=True)
 
     def new_pod(self) -> str:
-        """Put a pod onto one of the nodes."""
+        """Create a pod on one of the nodes."""
         number = next(self.numbers)
         metadata = {"name": f"pod-{number}", "labels": {"kwokfleet.dev/lifecycle": "bench.work"}}
         spec = {
@@ -82,17 +82,17 @@ class KwokBenchmark:
         }
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         path = requests.collection(requests.POD, "default")
-        answer = self.api.send(requests.Request("POST", path, json.dumps(body).encode()))
-        assert answer.status == HTTPStatus.CREATED, answer.message
+        response = self.api.send(requests.Request("POST", path, json.dumps(body).encode()))
+        assert response.status == HTTPStatus.CREATED, response.message
         return f"pod-{number}"
 
     def phase(self, pod: str) -> str:
         """Return a pod's phase."""
-        found = self.api.send(requests.get(ObjectKey("v1", "Pod", "default", pod))).json()
-        return str((found.get("status") or {}).get("phase"))
+        manifest = self.api.send(requests.get(ObjectKey("v1", "Pod", "default", pod))).json()
+        return str((manifest.get("status") or {}).get("phase"))
 
     def until(self, pod: str, phase: str, began: float, at_most_s: float = PATIENCE_S) -> float:
-        """Return how long after some moment a pod had come to a phase; *at_most_s* if it has not by then."""
+        """Return the seconds from *began* until a pod is in a phase; at most *at_most_s*."""
         while self.phase(pod) != phase:
             if time.monotonic() - began > at_most_s:
                 return at_most_s
@@ -100,29 +100,29 @@ class KwokBenchmark:
         return time.monotonic() - began
 
     def holders(self) -> set[str]:
-        """Return who holds the nodes' leases, nobody if not every node has one."""
+        """Return the holders of the node leases; empty unless every node has one."""
         held = lease_client.held_leases(self.api)
-        return {each.holder for each in held} if len(held) == SIZE else set()
+        return {lease.holder for lease in held} if len(held) == SIZE else set()
 
 
 def run() -> list[table.Result]:
     """Measure both on one cluster."""
     with _opened() as lab:
-        with _looked_after(lab) as pid:
-            kills = [_killed(lab, pid, OURS) for _ in range(ROUNDS)]
-            edits = [_edited(lab, _by_sync, PATIENCE_S) for _ in range(ROUNDS)]
-            table.print_progress(f"file saved and synced: {', '.join(f'{each:.2f}' for each in edits)}")
-            by_hand = [_edited(lab, _by_kubectl, NEVER_S)]
+        with _supervised(lab) as pid:
+            kills = [_kill_recovery(lab, pid, OURS) for _ in range(ROUNDS)]
+            edits = [_edit_latency(lab, _by_sync, PATIENCE_S) for _ in range(ROUNDS)]
+            table.print_progress(f"file saved and synced: {', '.join(f'{seconds:.2f}' for seconds in edits)}")
+            by_hand = [_edit_latency(lab, _by_kubectl, NEVER_S)]
             table.print_progress(f"kubectl apply: {by_hand[0]:.2f}")
         waiting.until(lambda: not lease_client.held_leases(lab.api))
-        with _in_a_loop(lab) as pid:
-            peers = [_killed(lab, pid, PEER) for _ in range(max(1, ROUNDS - 1))]
+        with _shell_loop(lab) as pid:
+            peers = [_kill_recovery(lab, pid, PEER) for _ in range(max(1, ROUNDS - 1))]
     never = f"kubectl apply of the Stage (not within {NEVER_S:g} s: never)"
     return [
         *(
             table.Result(
                 f"kill -9 of kwok under {SIZE} nodes with leases of {LEASE_S} s, until {what}", "s",
-                {PEER: [each[index] for each in peers], OURS: [each[index] for each in kills]}, (PEER,), goal,
+                {PEER: [sample[index] for sample in peers], OURS: [sample[index] for sample in kills]}, (PEER,), goal,
             )
             for index, (what, goal) in enumerate((
                 ("a new pod runs", "at most 5 s; about every second kwok does not ask who holds a pod's node"),
@@ -157,20 +157,20 @@ Pid = Callable[[], int]
 
 
 @contextmanager
-def _looked_after(lab: KwokBenchmark) -> Iterator[Pid]:
-    """Let kwokfleet run kwok."""
-    books = app.kwok_folder(lab.program.data_dir, lab.api.host)
+def _supervised(lab: KwokBenchmark) -> Iterator[Pid]:
+    """Run kwok with kwokfleet."""
+    status_folder = app.kwok_folder(lab.program.data_dir, lab.api.host)
     command = [sys.executable, "-m", "kwokfleet", "kwok", "run", str(lab.file)]
     with subprocess.Popen(command, env=lab.program.environment, stderr=subprocess.DEVNULL) as process:
         try:
-            yield lambda: next((each.pid for each in supervisor.read_status(books) or ()), 0)
+            yield lambda: next((status.pid for status in supervisor.read_status(status_folder) or ()), 0)
         finally:
             process.terminate()
 
 
 @contextmanager
-def _in_a_loop(lab: KwokBenchmark) -> Iterator[Pid]:
-    """Run kwok as a shell loop does."""
+def _shell_loop(lab: KwokBenchmark) -> Iterator[Pid]:
+    """Run kwok in a shell loop."""
     words = [
         str(lab.plane.tools.path("kwok")), f"--kubeconfig={lab.plane.kubeconfig}", "--enable-crds=Stage",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", f"--node-lease-duration-seconds={LEASE_S}",
@@ -180,14 +180,14 @@ def _in_a_loop(lab: KwokBenchmark) -> Iterator[Pid]:
     with subprocess.Popen(["/bin/sh", "-c", loop], env=environment, start_new_session=True) as process:
         shell = psutil.Process(process.pid)
         try:
-            yield lambda: next((each.pid for each in shell.children()), 0)
+            yield lambda: next((child.pid for child in shell.children()), 0)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def _killed(lab: KwokBenchmark, pid: Pid, name: str) -> tuple[float, float]:
-    """Kill kwok where it drives all nodes; return when a pod made just then runs, and when all nodes are driven."""
+def _kill_recovery(lab: KwokBenchmark, pid: Pid, name: str) -> tuple[float, float]:
+    """Kill kwok; return when a new pod runs and when all leases are renewed."""
     waiting.until(lambda: pid() and len(lab.holders()) == 1, deadline_s=PATIENCE_S)
     lab.until(lab.new_pod(), "Running", time.monotonic())
     before = lab.holders()
@@ -200,8 +200,8 @@ def _killed(lab: KwokBenchmark, pid: Pid, name: str) -> tuple[float, float]:
     return runs, driven
 
 
-def _edited(lab: KwokBenchmark, edit: Callable[[KwokBenchmark], None], at_most_s: float) -> float:
-    """Edit a Stage under a pod that runs, and return when the pod follows."""
+def _edit_latency(lab: KwokBenchmark, edit: Callable[[KwokBenchmark], None], at_most_s: float) -> float:
+    """Edit a Stage of a running pod; return when the pod has changed."""
     lab.write("10h")
     lab.sync()
     pod = lab.new_pod()

@@ -15,21 +15,21 @@ PUBLISHED = {1: 23, 10: 23, 20: 25, 50: 31, 75: 36, 100: 40}
 
 
 def run() -> table.Result:
-    """Play the file once; return published and measured totals."""
+    """Run the file once; return published and measured totals."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"KWOKFLEET_DATA_DIR": folder}
         code = subprocess.run(
             [benchmark_cluster.kwokfleet(), "test", str(FILE)], env=environment, check=False
         ).returncode
-        kept = {each.wave: each.result() for each in result_store.ResultStore(Path(folder) / "results").find()}
+        results = {stored.wave: stored.result() for stored in result_store.ResultStore(Path(folder) / "results").find()}
     if code not in (0, 1):
         sys.exit(f"error: kwokfleet test gave {code}")
     samples: dict[str, list[float]] = {}
     for jobs, seconds in PUBLISHED.items():
-        made = kept[f"jobs-{jobs}"]
-        assert made.end is not None, f"{made.name} is not over"
+        result = results[f"jobs-{jobs}"]
+        assert result.end is not None, f"{result.name} is not over"
         samples[f"{jobs} jobs, published"] = [float(seconds)]
-        samples[f"{jobs} jobs, measured"] = [(made.end - made.start).total_seconds()]
+        samples[f"{jobs} jobs, measured"] = [(result.end - result.start).total_seconds()]
     return table.Result(
         "MCAD's stress test: until all jobs are complete, on four nodes",
         "s",

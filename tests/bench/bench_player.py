@@ -78,23 +78,23 @@ def run() -> list[table.Result]:
 
 
 def _pacing(place: benchmark_cluster.BenchmarkCluster) -> list[table.Result]:
-    """Play a constant rate for a minute, in turn with a rate limiter."""
+    """Run a constant rate for a minute, in turn with a rate limiter."""
     late: dict[str, list[float]] = {}
     off_rate: dict[str, list[float]] = {}
     contestants: dict[str, Paced] = {
-        "kwokfleet run": _daemon_paces,
-        "the player alone": partial(_program_paces, "player"),
-        "client-side rate limiter": partial(_program_paces, "limiter"),
+        "kwokfleet run": _pace_with_daemon,
+        "the player alone": partial(_pace_with_program, "player"),
+        "client-side rate limiter": partial(_pace_with_program, "limiter"),
     }
     for number in range(ROUNDS):
         for title, play in contestants.items():
             off, rate = play(place, f"paced{number}")
-            _forget(place)
+            _delete_run(place)
             for name, value in off.items():
                 late.setdefault(f"{title}, {name}", []).append(value)
             off_rate.setdefault(title, []).append(100 * abs(rate / RATE - 1))
-            said = ", ".join(f"{name} {value:.2f} ms" for name, value in off.items())
-            table.print_progress(f"round {number + 1} of {ROUNDS}: {title}: {said}, {off_rate[title][-1]:.3f} % off")
+            summary = ", ".join(f"{name} {value:.2f} ms" for name, value in off.items())
+            table.print_progress(f"round {number + 1} of {ROUNDS}: {title}: {summary}, {off_rate[title][-1]:.3f} % off")
     title = f"{RATE} objects/s for {SECONDS} s"
     limits = (
         "the limiter has 100 tokens a second and 100 at once, as other load generators do, and stays ahead of the "
@@ -111,37 +111,41 @@ def _paced(wave: str) -> str:
     return PACED.format(wave=wave, count=RATE * SECONDS, rate=RATE, text="x" * 500)
 
 
-def _daemon_paces(place: benchmark_cluster.BenchmarkCluster, wave: str) -> tuple[dict[str, float], float]:
-    """Let a daemon play it, which also measures; return what its Result says."""
+def _pace_with_daemon(place: benchmark_cluster.BenchmarkCluster, wave: str) -> tuple[dict[str, float], float]:
+    """Run it in a daemon that also measures; return the values of its Result."""
     files = place.folder / wave
     files.mkdir()
     (files / "fleet.yaml").write_text(_paced(wave))
-    kept = result_store.ResultStore(place.data_dir / "results")
+    store = result_store.ResultStore(place.data_dir / "results")
 
     def done() -> list[Result]:
-        return [each.result() for each in kept.find("paced", wave) if (each.folder / result_store.RESULT).exists()]
+        return [
+            stored.result() for stored in store.find("paced", wave) if (stored.folder / result_store.RESULT).exists()
+        ]
 
     with daemon_process.running(cli.Cli(place.data_dir, place.environment), str(files), kwok=False):
-        waiting.until(lambda: any(each.state == "Done" for each in done()), deadline_s=benchmark_cluster.DEADLINE_S)
+        waiting.until(lambda: any(result.state == "Done" for result in done()), deadline_s=benchmark_cluster.DEADLINE_S)
     pacing = done()[0].pacing
     assert pacing.count == RATE * SECONDS, pacing
     off = {"p50": pacing.p50 or 0.0, "p99": pacing.p99 or 0.0, "most": pacing.max or 0.0}
     return {name: 1000 * value for name, value in off.items()}, pacing.rate or 0.0
 
 
-def _program_paces(who: str, place: benchmark_cluster.BenchmarkCluster, wave: str) -> tuple[dict[str, float], float]:
-    """Let a program play it that does nothing else."""
+def _pace_with_program(
+    who: str, place: benchmark_cluster.BenchmarkCluster, wave: str
+) -> tuple[dict[str, float], float]:
+    """Run it in a program that does nothing else."""
     file = place.folder / f"{who}-{wave}.yaml"
     file.write_text(_paced(wave))
     command = [sys.executable, "-m", "tests.bench.wave_submitters", who, str(place.plane.kubeconfig), str(file)]
-    made = json.loads(subprocess.run(command, env=place.environment, capture_output=True, check=True).stdout)
-    off = sorted(abs(each) * 1000 for each in made["late"])
+    measured = json.loads(subprocess.run(command, env=place.environment, capture_output=True, check=True).stdout)
+    off = sorted(abs(seconds) * 1000 for seconds in measured["late"])
     shares = {"p50": 0.5, "p99": 0.99, "most": 1.0}
-    return {name: off[math.ceil(share * len(off)) - 1] for name, share in shares.items()}, made["rate"]
+    return {name: off[math.ceil(share * len(off)) - 1] for name, share in shares.items()}, measured["rate"]
 
 
-def _forget(place: benchmark_cluster.BenchmarkCluster) -> None:
-    """Remove what was played, and let the API server finish with it."""
+def _delete_run(place: benchmark_cluster.BenchmarkCluster) -> None:
+    """Delete the Run's objects; wait until the API server is done."""
     path = "/api/v1/namespaces/default/configmaps?labelSelector=kwokfleet.dev%2Ffleet%3Dpaced"
     place.api.send(requests.Request("DELETE", path), 120)
     time.sleep(3)
@@ -151,8 +155,8 @@ def _forget(place: benchmark_cluster.BenchmarkCluster) -> None:
 
 
 @dataclass
-class Seen:
-    """What a watch of all Jobs has seen."""
+class JobWatch:
+    """Times from a watch of all Jobs."""
 
     first: float = 0.0
     last: float = 0.0
@@ -160,7 +164,7 @@ class Seen:
 
 
 def _jobs(place: benchmark_cluster.BenchmarkCluster) -> list[table.Result]:
-    """Play Jobs all at once, in turn with a loop that only posts; the CPU of both sides is measured beside."""
+    """Create all Jobs at once, in turn with a POST loop; also measure the CPU of both."""
     took: dict[str, list[float]] = {}
     shares: dict[str, list[float]] = {}
     events: list[bytes] = []
@@ -172,19 +176,19 @@ def _jobs(place: benchmark_cluster.BenchmarkCluster) -> list[table.Result]:
     with daemon_process.running(program, str(files), kwok=False) as daemon:
         waiting.until(lambda: daemon.is_synced, deadline_s=benchmark_cluster.DEADLINE_S)
         place.wait(NODES)
-        mine = psutil.Process(daemon.process.pid)
+        daemon_proc = psutil.Process(daemon.process.pid)
         for number in range(ROUNDS):
             for title, play in (
                 ("raw POST loop, 16 threads", _posted(place, file, f"raw{number}")),
                 ("kwokfleet run", _waved(file, f"own{number}")),
             ):
-                _rest(place)
-                with _watched(place) as seen, _heard(place, requests.POD, events.append):
-                    ours, theirs = _cpu([mine]), _cpu(_components(place))
+                _delete_jobs(place)
+                with _watch_jobs(place) as jobs, _watch_events(place, requests.POD, events.append):
+                    ours, theirs = _cpu([daemon_proc]), _cpu(_components(place))
                     play()
-                    waiting.until(lambda seen=seen: len(seen.done) == JOBS, deadline_s=benchmark_cluster.DEADLINE_S)  # type: ignore[misc]
-                    ours, theirs = _cpu([mine]) - ours, _cpu(_components(place)) - theirs
-                took.setdefault(title, []).append(seen.last - seen.first)
+                    waiting.until(lambda jobs=jobs: len(jobs.done) == JOBS, deadline_s=benchmark_cluster.DEADLINE_S)  # type: ignore[misc]
+                    ours, theirs = _cpu([daemon_proc]) - ours, _cpu(_components(place)) - theirs
+                took.setdefault(title, []).append(jobs.last - jobs.first)
                 shares.setdefault(title, []).append(100 * ours / theirs)
                 table.print_progress(f"round {number + 1} of {ROUNDS}: {title}: {took[title][-1]:.2f} s; "
                           f"kwokfleet run {ours:.2f} s CPU, control plane {theirs:.2f} s")  # fmt: skip
@@ -209,10 +213,10 @@ def _save(file: Path, text: str) -> None:
 
 
 def _posted(place: benchmark_cluster.BenchmarkCluster, file: Path, wave: str) -> Callable[[], None]:
-    """Return what posts the same Jobs under other names."""
-    mine = place.folder / f"{wave}.yaml"
-    mine.write_text(JOBS_FILE.format(nodes=NODES, wave=wave, after="0s", count=JOBS))
-    tree = loader.Loader().load(mine).tree
+    """Return a function that posts the same Jobs with other names."""
+    fleet_file = place.folder / f"{wave}.yaml"
+    fleet_file.write_text(JOBS_FILE.format(nodes=NODES, wave=wave, after="0s", count=JOBS))
+    tree = loader.Loader().load(fleet_file).tree
     [fleet] = tree.fleets
     make = workloads.object_factory(desired.run_context(tree, fleet, fleet.spec.waves[0], "0"))
     bodies = place.folder / f"{wave}.json"
@@ -227,39 +231,39 @@ def _posted(place: benchmark_cluster.BenchmarkCluster, file: Path, wave: str) ->
 
 
 @contextmanager
-def _watched(place: benchmark_cluster.BenchmarkCluster) -> Iterator[Seen]:
-    """Watch all Jobs from now on."""
-    seen = Seen()
+def _watch_jobs(place: benchmark_cluster.BenchmarkCluster) -> Iterator[JobWatch]:
+    """Watch all Jobs until the block ends."""
+    observation = JobWatch()
 
     def look(line: bytes) -> None:
         event, now = orjson.loads(line), time.monotonic()
         status = event["object"].get("status") or {}
         if event["type"] == "ADDED":
-            seen.first = seen.first or now
-        elif any(each["type"] == "Complete" for each in status.get("conditions") or ()):
-            seen.done.add(event["object"]["metadata"]["uid"])
-            seen.last = seen.last if len(seen.done) > JOBS else now
+            observation.first = observation.first or now
+        elif any(condition["type"] == "Complete" for condition in status.get("conditions") or ()):
+            observation.done.add(event["object"]["metadata"]["uid"])
+            observation.last = observation.last if len(observation.done) > JOBS else now
 
-    with _heard(place, JOB, look):
-        yield seen
+    with _watch_events(place, JOB, look):
+        yield observation
 
 
 @contextmanager
-def _heard(
-    place: benchmark_cluster.BenchmarkCluster, kind: requests.Kind, hear: Callable[[bytes], None]
+def _watch_events(
+    place: benchmark_cluster.BenchmarkCluster, kind: requests.Kind, handle: Callable[[bytes], None]
 ) -> Iterator[None]:
-    """Hear every event of a kind from now on."""
+    """Call *handle* with every watch event of a kind until the block ends."""
     listed = place.api.send(requests.list_page(kind)).json()["metadata"]["resourceVersion"]
     stream = place.api.stream(requests.watch(kind, "", listed, 900), 900)
 
     def listen() -> None:
         rest = b""
-        with suppress(errors.UnreachableError):  # it is cut off when nobody listens any more
+        with suppress(errors.UnreachableError):  # the connection is closed at the end
             for chunk in stream.chunks():
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     if b'"BOOKMARK"' not in line[:20]:
-                        hear(line)
+                        handle(line)
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
@@ -271,8 +275,8 @@ def _heard(
         stream.close()
 
 
-def _rest(place: benchmark_cluster.BenchmarkCluster) -> None:
-    """Remove all Jobs and their pods, and let the control plane finish with them."""
+def _delete_jobs(place: benchmark_cluster.BenchmarkCluster) -> None:
+    """Delete all Jobs and their pods; wait until the control plane is idle."""
     for path in ("/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"):
         request = requests.Request("DELETE", f"{path}?gracePeriodSeconds=0&propagationPolicy=Background")
         while place.api.send(request, 120).status == 504:  # the API server ends requests after a minute
@@ -284,15 +288,15 @@ def _rest(place: benchmark_cluster.BenchmarkCluster) -> None:
 
 
 def _components(place: benchmark_cluster.BenchmarkCluster) -> list[psutil.Process]:
-    """Return the processes of the control plane, kwok among them."""
-    found = []
+    """Return the processes of the control plane and of kwok."""
+    components = []
     for process in psutil.process_iter(["name", "cmdline"]):
         name, words = process.info["name"] or "", " ".join(process.info["cmdline"] or ())
-        if any(name.startswith(each[:15]) for each in COMPONENTS) and str(place.folder) in words:
-            found.append(process)
-    assert len(found) >= 5, found
-    return found
+        if any(name.startswith(component[:15]) for component in COMPONENTS) and str(place.folder) in words:
+            components.append(process)
+    assert len(components) >= 5, components
+    return components
 
 
 def _cpu(processes: list[psutil.Process]) -> float:
-    return sum(each.cpu_times().user + each.cpu_times().system for each in processes)
+    return sum(process.cpu_times().user + process.cpu_times().system for process in processes)

@@ -62,7 +62,7 @@ def _case(nodes: int, shards: int) -> Row:
         waiting.until(lambda: _ready(daemon) == shards, deadline_s=benchmark_cluster.DEADLINE_S)
         time.sleep(SETTLE_S)
         row: Row = {"nodes": nodes, "shards": shards, "pods": PODS, **_idle(place, daemon)}
-        row |= _lives(place, daemon)
+        row |= _pod_cost(place, daemon)
     table.print_progress(f"{nodes} nodes, {shards} shards: {row}")
     return row
 
@@ -85,7 +85,7 @@ def _daemon(
 
 
 def _ready(daemon: daemon_process.DaemonProcess) -> int:
-    return sum(each["state"] == "ready" for each in daemon.get("/api/v1/kwok"))
+    return sum(shard["state"] == "ready" for shard in daemon.get("/api/v1/kwok"))
 
 
 def _idle(place: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess) -> Row:
@@ -94,29 +94,35 @@ def _idle(place: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.Daem
     before, asked, began = _cpu(parts), place.requests(), time.monotonic()
     lag = 0.0
     while time.monotonic() - began < IDLE_S:
-        lag = max(lag, *(each["lagSeconds"] for each in daemon.get("/api/v1/kwok")))
+        lag = max(lag, *(shard["lagSeconds"] for shard in daemon.get("/api/v1/kwok")))
         time.sleep(2)
     took, after, now = time.monotonic() - began, _cpu(parts), place.requests()
     renewed = sum(now[key] - asked.get(key, 0) for key in now if key[0] in ("PUT", "PATCH") and key[1] == "leases")
     row = {f"idle {part} cores": (after[part] - before[part]) / took for part in parts}
-    row |= {f"idle {part} bytes": float(sum(_memory(each) for each in found)) for part, found in parts.items()}
+    row |= {
+        f"idle {part} bytes": float(sum(_memory(process) for process in part_processes))
+        for part, part_processes in parts.items()
+    }
     return {**row, "renewals_per_s": renewed / took, "lag_s": lag, "db_bytes": _db_size(place)}
 
 
-def _lives(place: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess) -> Row:
+def _pod_cost(place: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess) -> Row:
     """Create, run and delete pods; return the cost per pod."""
     parts = _parts(place, daemon)
     before, size, began = _cpu(parts), _db_size(place), time.monotonic()
-    with informer.Informer(place.api, (requests.POD,), f"{objects.WAVE}=load") as seen:
+    with informer.Informer(place.api, (requests.POD,), f"{objects.WAVE}=load") as pods:
         many_pods.create_pods(place, PODS)
-        seen.wait(lambda view: sum(map(_runs, view.objects.values())) == PODS, benchmark_cluster.DEADLINE_S)
+        pods.wait(lambda view: sum(map(_runs, view.objects.values())) == PODS, benchmark_cluster.DEADLINE_S)
         ran, held = time.monotonic() - began, _db_size(place)
-        kept = {f"pods {part} bytes": float(sum(_memory(each) for each in found)) for part, found in parts.items()}
+        memory = {
+            f"pods {part} bytes": float(sum(_memory(process) for process in part_processes))
+            for part, part_processes in parts.items()
+        }
         place.api.send(requests.Request("DELETE", requests.collection(requests.POD, many_pods.NAMESPACE)), 120)
-        seen.wait(lambda view: not view.objects, benchmark_cluster.DEADLINE_S)
+        pods.wait(lambda view: not view.objects, benchmark_cluster.DEADLINE_S)
     took, after = time.monotonic() - began, _cpu(parts)
     row = {f"pod {part} cpu_s": (after[part] - before[part]) / PODS for part in parts}
-    return {**row, **kept, "pods_running_s": ran, "pods_gone_s": took, "pod_db_bytes": (held - size) / PODS}
+    return {**row, **memory, "pods_running_s": ran, "pods_gone_s": took, "pod_db_bytes": (held - size) / PODS}
 
 
 def _runs(pod: Observed) -> bool:
@@ -128,14 +134,14 @@ def _parts(
 ) -> Mapping[str, list[psutil.Process]]:
     """Return the processes of each part."""
     ours = psutil.Process(daemon.process.pid)
-    kwoks = [each for each in ours.children(recursive=True) if each.name() == KWOK]
-    found = {each.component: each.pid for each in processes.find_processes(place.plane.where)}
-    return {KWOK: kwoks, KWOKFLEET: [ours]} | {name: [psutil.Process(found[name])] for name in PARTS[2:]}
+    kwoks = [child for child in ours.children(recursive=True) if child.name() == KWOK]
+    pids = {component.component: component.pid for component in processes.find_processes(place.plane.where)}
+    return {KWOK: kwoks, KWOKFLEET: [ours]} | {name: [psutil.Process(pids[name])] for name in PARTS[2:]}
 
 
 def _cpu(parts: Mapping[str, list[psutil.Process]]) -> dict[str, float]:
-    """Return the seconds of CPU that each part has used."""
-    return {name: sum(sum(each.cpu_times()[:2]) for each in found) for name, found in parts.items()}
+    """Return the CPU seconds of each part."""
+    return {name: sum(sum(process.cpu_times()[:2]) for process in part) for name, part in parts.items()}
 
 
 def _memory(process: psutil.Process) -> int:

@@ -30,13 +30,13 @@ def run() -> list[table.Result]:
         file = place.folder / "fleet.yaml"
         file.write_text(benchmark_cluster.fleet(SIZE))
         bodies = _bodies(place, file)
-        made = [*_creation(place, file, bodies), _deletion(place, file), _differences(place, file, bodies)]
+        results = [*_creation(place, file, bodies), _deletion(place, file), _differences(place, file, bodies)]
         file.write_text(benchmark_cluster.fleet(LARGE))
-        return [*made, *_large(place, file, made[0])]
+        return [*results, *_large(place, file, results[0])]
 
 
 def _bodies(place: benchmark_cluster.BenchmarkCluster, file: Path) -> Path:
-    """Write the nodes of a fleet file as JSON lines, as they are created."""
+    """Write the nodes of a fleet file as JSON lines for creation."""
     command = [benchmark_cluster.kwokfleet(), "render", str(file), "--kind", "Node", "-o", "json"]
     bodies = place.folder / "nodes.json"
     with bodies.open("wb") as sink:
@@ -59,25 +59,24 @@ def _creation(place: benchmark_cluster.BenchmarkCluster, file: Path, bodies: Pat
         ),
         f"kubectl apply, {SIZE} nodes": (kubectl, "apply", "-f", str(plain)),
     }  # fmt: skip
-    seen: dict[str, list[tuple[float, float, float]]] = {name: [] for name in contestants}
+    milestones: dict[str, list[tuple[float, float, float]]] = {name: [] for name in contestants}
     for number in range(ROUNDS):
         for name, command in contestants.items():
             place.rest()
-            seen[name].append(place.milestones(SIZE, *command))
-            table.print_progress(
-                f"round {number + 1} of {ROUNDS}: {name}: {', '.join(f'{each:.2f}' for each in seen[name][-1])}"
-            )
+            milestones[name].append(place.milestones(SIZE, *command))
+            seconds = ", ".join(f"{value:.2f}" for value in milestones[name][-1])
+            table.print_progress(f"round {number + 1} of {ROUNDS}: {name}: {seconds}")
     place.rest()
     raw, _, scale, _ = contestants
     return [
         table.Result(
             f"{SIZE} nodes, from the program's start until all are Ready", "s",
-            {name: [each[1] for each in values] for name, values in seen.items()}, (raw, scale),
+            {name: [times[1] for times in values] for name, values in milestones.items()}, (raw, scale),
             "at most 1/6 of kwokctl scale's time and 1.25 times the raw POST loop's",
         ),
         table.Result(
             f"{SIZE} nodes, from the program's start until all are schedulable", "s",
-            {name: [each[2] for each in values] for name, values in seen.items()}, (scale,),
+            {name: [times[2] for times in values] for name, values in milestones.items()}, (scale,),
             "at most 1/3 of kwokctl scale's time",
         ),
     ]  # fmt: skip
@@ -103,12 +102,12 @@ def _deletion(place: benchmark_cluster.BenchmarkCluster, file: Path) -> table.Re
 
 
 def _differences(place: benchmark_cluster.BenchmarkCluster, file: Path, bodies: Path) -> table.Result:
-    """Ask whether anything differs where nothing does."""
+    """Diff a cluster that is in sync."""
     kubectl = str(place.plane.tools.path("kubectl"))
     place.rest()
     place.run(benchmark_cluster.kwokfleet(), "sync", str(file), "--yes", "--wait")
-    owned = place.folder / "owned.yaml"  # without what only a newborn has: kubectl would find it changed
-    _without_births(bodies, owned)
+    owned = place.folder / "owned.yaml"  # without fields that are set only at creation: kubectl would report a diff
+    _without_creation_fields(bodies, owned)
     ours = [place.run(benchmark_cluster.kwokfleet(), "diff", str(file)) for _ in range(2 * ROUNDS + 1)]
     table.print_progress(f"kwokfleet diff: {statistics.median(ours):.2f}")
     theirs = [place.run(kubectl, "diff", "-f", str(owned), good=(0, 1))]
@@ -119,7 +118,7 @@ def _differences(place: benchmark_cluster.BenchmarkCluster, file: Path, bodies: 
     )  # fmt: skip
 
 
-def _without_births(bodies: Path, target: Path) -> None:
+def _without_creation_fields(bodies: Path, target: Path) -> None:
     nodes = [json.loads(line) for line in bodies.read_text().splitlines()]
     for node in nodes:
         node["metadata"]["annotations"].pop("node.alpha.kubernetes.io/ttl", None)
@@ -130,14 +129,14 @@ def _without_births(bodies: Path, target: Path) -> None:
 def _large(place: benchmark_cluster.BenchmarkCluster, file: Path, small: table.Result) -> list[table.Result]:
     name = f"kwokfleet sync, {SIZE} nodes"
     command = (benchmark_cluster.kwokfleet(), "sync", str(file), "--yes")
-    seen = []
+    durations = []
     for _ in range(max(1, ROUNDS - 1)):
         place.rest()
-        seen.append(place.milestones(LARGE, *command)[1])
-        table.print_progress(f"kwokfleet sync, {LARGE} nodes: {seen[-1]:.2f}")
+        durations.append(place.milestones(LARGE, *command)[1])
+        table.print_progress(f"kwokfleet sync, {LARGE} nodes: {durations[-1]:.2f}")
     per_node = {
         name: [value / SIZE * 1000 for value in small.samples[name]],
-        f"kwokfleet sync, {LARGE} nodes": [value / LARGE * 1000 for value in seen],
+        f"kwokfleet sync, {LARGE} nodes": [value / LARGE * 1000 for value in durations],
     }
     place.wait(LARGE)
     diffs = [place.run(benchmark_cluster.kwokfleet(), "diff", str(file)) for _ in range(2 * ROUNDS + 1)]
@@ -157,8 +156,8 @@ def _large(place: benchmark_cluster.BenchmarkCluster, file: Path, small: table.R
     ]  # fmt: skip
 
 
-class _Counting(client.KubeClient):
-    """A way to the cluster that counts what goes through it."""
+class _CountingClient(client.KubeClient):
+    """Client that counts its requests."""
 
     sent = 0
 
@@ -174,21 +173,21 @@ class _Counting(client.KubeClient):
 
 
 def _passes(place: benchmark_cluster.BenchmarkCluster, file: Path) -> tuple[list[float], int]:
-    """Return the CPU milliseconds of passes over a settled fleet, and the requests they took."""
+    """Return the CPU milliseconds and the requests of passes over a fleet in sync."""
     api = client.connect(kubeconfig=place.plane.kubeconfig)
-    api.__class__ = _Counting
+    api.__class__ = _CountingClient
     with informer.Informer(api) as follower:
         follower.wait_until_synced(60)
         loader = source.Loader()
         session = sync.Sync(api, follower, reconciler.ReconcileOptions(), throttled_client.ClientLimits())
         assert session.plan(loader.load(file)).empty
-        _Counting.sent = 0
+        _CountingClient.sent = 0
         costs = []
         for _ in range(PASSES):
             began = time.thread_time()
             assert session.plan(loader.load(file)).empty
             costs.append((time.thread_time() - began) * 1000)
-    return costs, _Counting.sent
+    return costs, _CountingClient.sent
 
 
 def _memory(place: benchmark_cluster.BenchmarkCluster) -> dict[str, list[float]]:
@@ -201,14 +200,14 @@ def _memory(place: benchmark_cluster.BenchmarkCluster) -> dict[str, list[float]]
 
 
 def _resident(place: benchmark_cluster.BenchmarkCluster, code: str) -> float:
-    """Return the memory of a process that runs *code*, once it says so."""
+    """Return the memory of a process that runs *code*, when it reports to be ready."""
     with subprocess.Popen(
         [sys.executable, "-c", code, str(place.plane.kubeconfig)], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
-            said = process.stdout.readline()
-            assert "ready" in said, said
+            line = process.stdout.readline()
+            assert "ready" in line, line
             time.sleep(3)
             return float(psutil.Process(process.pid).memory_info().rss / 2**20)
         finally:

@@ -36,8 +36,8 @@ class BenchmarkCluster:
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables for programs that use this cluster."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("KWOK")}
-        return kept | {
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("KWOK")}
+        return inherited | {
             "KUBECONFIG": str(self.plane.kubeconfig),
             "KWOK_WORKDIR": str(self.data_dir.resolve()),
             "KWOKFLEET_DATA_DIR": str(self.data_dir),
@@ -53,8 +53,8 @@ class BenchmarkCluster:
         """Run a program; return its duration."""
         began = time.monotonic()
         with self.start(*command) as process:
-            _, said = process.communicate(timeout=DEADLINE_S)
-        assert process.returncode in good, f"{command}: {process.returncode}: {said.decode()[-2000:]}"
+            _, stderr = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode in good, f"{command}: {process.returncode}: {stderr.decode()[-2000:]}"
         return time.monotonic() - began
 
     def milestones(self, count: int, *command: str) -> tuple[float, float, float]:
@@ -66,26 +66,26 @@ class BenchmarkCluster:
                 now = time.monotonic() - began
                 assert now < DEADLINE_S, f"{command} did not get there"
                 ended = ended or (now if process.poll() is not None else 0.0)
-                seen = self.nodes.view().objects.values()
-                ready = ready or (now if sum(each.ready for each in seen) >= count else 0.0)
-                schedulable = schedulable or (now if sum(each.schedulable for each in seen) >= count else 0.0)
+                nodes = self.nodes.view().objects.values()
+                ready = ready or (now if sum(node.ready for node in nodes) >= count else 0.0)
+                schedulable = schedulable or (now if sum(node.schedulable for node in nodes) >= count else 0.0)
                 time.sleep(POLL_S)
-            said = process.stderr.read().decode()[-2000:] if process.stderr else ""
-            assert process.returncode == 0, f"{command}: {process.returncode}: {said}"
+            stderr = process.stderr.read().decode()[-2000:] if process.stderr else ""
+            assert process.returncode == 0, f"{command}: {process.returncode}: {stderr}"
         return ended, ready, schedulable
 
     def wait(self, count: int) -> None:
-        """Wait until so many nodes are schedulable."""
-        self.nodes.wait(lambda view: sum(each.schedulable for each in view.objects.values()) == count, DEADLINE_S)
+        """Wait until *count* nodes are schedulable."""
+        self.nodes.wait(lambda view: sum(node.schedulable for node in view.objects.values()) == count, DEADLINE_S)
 
     def delete_nodes(self, selector: str = SELECTOR) -> float:
         """Delete all nodes with one request; return the duration."""
         began = time.monotonic()
         while True:
-            answer = self.api.send(requests.Request("DELETE", f"/api/v1/nodes?labelSelector={quote(selector)}"), 120)
-            if answer.status == 200:
+            response = self.api.send(requests.Request("DELETE", f"/api/v1/nodes?labelSelector={quote(selector)}"), 120)
+            if response.status == 200:
                 break
-            assert answer.status == 504, answer.message  # the API server ends requests after a minute
+            assert response.status == 504, response.message  # the API server ends requests after a minute
         self.nodes.wait(lambda view: not view.objects, DEADLINE_S)
         return time.monotonic() - began
 
@@ -141,7 +141,7 @@ def separate_kwok(place: BenchmarkCluster) -> Iterator[None]:
 
 @contextmanager
 def _stages(plane: control_plane.ControlPlane) -> Iterator[None]:
-    """Create the default Stages, so that kwok does the same for every contestant."""
+    """Create the default Stages, so that kwok does the same work for every contestant."""
     empty = "apiVersion: kwokfleet.dev/v1alpha1\nkind: Fleet\nmetadata: {name: none}\nspec: {nodePools: []}\n"
     command = [kwokfleet(), "sync", "-", "--yes", "--kubeconfig", str(plane.kubeconfig)]
     subprocess.run(command, input=empty.encode(), check=True, capture_output=True)
@@ -149,7 +149,7 @@ def _stages(plane: control_plane.ControlPlane) -> Iterator[None]:
 
 
 def fleet(count: int) -> str:
-    """Return a fleet file with so many nodes."""
+    """Return a fleet file with *count* nodes."""
     return (
         "apiVersion: kwokfleet.dev/v1alpha1\nkind: Fleet\nmetadata: {name: bench}\nspec:\n  nodePools:\n"
         f"    - name: general\n      replicas: {count}\n      resources: {{cpu: 32, memory: 256Gi, pods: 110}}\n"

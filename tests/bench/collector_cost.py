@@ -22,49 +22,50 @@ def results(lines: Sequence[bytes], rounds: int) -> list[table.Result]:
     return [
         table.Result(f"Measuring: CPU for each of {len(lines)} pod events, decoded and noted", "ms",
                      {"kwokfleet": costs}, (), "at most 0.2 ms"),
-        table.Result("Measuring: memory of a Run", "MB", _memory(_life(lines)), (), "bounded: no manifest is kept"),
+        table.Result("Measuring: memory of a Run", "MB", _memory(_pod_events(lines)), (),
+                     "bounded: no manifest is kept"),
     ]  # fmt: skip
 
 
-def _book(total: int) -> Collector:
+def _collector(total: int) -> Collector:
     return Collector(RunInfo("bench", "wave", "0", datetime.now(UTC), "Job", total, ends=True), lambda _node: "general")
 
 
 def _cost_ms(lines: Sequence[bytes]) -> float:
-    book = _book(len(lines))
+    collector = _collector(len(lines))
     began = time.process_time()
     for line in lines:
         event = orjson.loads(line)
-        book.pod(EventType(event["type"]), event["object"], time.time())
-        book.notes()
+        collector.pod(EventType(event["type"]), event["object"], time.time())
+        collector.notes()
     return 1000 * (time.process_time() - began) / len(lines)
 
 
-def _life(lines: Sequence[bytes]) -> list[bytes]:
+def _pod_events(lines: Sequence[bytes]) -> list[bytes]:
     """Return the events of the pod with the most events."""
-    lives: dict[str, list[bytes]] = {}
+    events_by_uid: dict[str, list[bytes]] = {}
     for line in lines:
-        lives.setdefault(orjson.loads(line)["object"]["metadata"]["uid"], []).append(line)
-    return max(lives.values(), key=len)
+        events_by_uid.setdefault(orjson.loads(line)["object"]["metadata"]["uid"], []).append(line)
+    return max(events_by_uid.values(), key=len)
 
 
-def _memory(life: Sequence[bytes]) -> dict[str, list[float]]:
+def _memory(events: Sequence[bytes]) -> dict[str, list[float]]:
     """Return the memory growth for many copies of one pod."""
-    first = orjson.loads(life[0])["object"]["metadata"]
-    book, before, made = _book(MANY), _resident(), {}
+    first = orjson.loads(events[0])["object"]["metadata"]
+    collector, before, growth = _collector(MANY), _resident(), {}
     for number in range(MANY):
-        for event in _renamed(life, first, number):
-            book.pod(EventType(event["type"]), event["object"], time.time())
-        book.notes()
+        for event in _renamed(events, first, number):
+            collector.pod(EventType(event["type"]), event["object"], time.time())
+        collector.notes()
         if number + 1 in (FEW, MANY):
-            made[f"{number + 1:,} pods"] = [(_resident() - before) / 2**20]
-            table.print_progress(f"{number + 1:,} pods: {made[f'{number + 1:,} pods'][0]:.1f} MB")
-    return made
+            growth[f"{number + 1:,} pods"] = [(_resident() - before) / 2**20]
+            table.print_progress(f"{number + 1:,} pods: {growth[f'{number + 1:,} pods'][0]:.1f} MB")
+    return growth
 
 
-def _renamed(life: Sequence[bytes], first: dict[str, str], number: int) -> Iterator[dict[str, Any]]:
+def _renamed(events: Sequence[bytes], first: dict[str, str], number: int) -> Iterator[dict[str, Any]]:
     """Yield a pod's events with another name and UID."""
-    for line in life:
+    for line in events:
         event = orjson.loads(line)
         event["object"]["metadata"] |= {"name": f"{first['name']}-{number}", "uid": f"{first['uid']}-{number}"}
         yield event

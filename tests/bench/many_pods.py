@@ -4,7 +4,7 @@ import threading
 import time
 from pathlib import Path
 
-import kubernetes  # noqa: F401 - what it is compared with has it too
+import kubernetes  # noqa: F401 - also imported by the program it is compared with
 import orjson
 
 from kwokfleet.kube import client, objects, requests
@@ -29,8 +29,8 @@ def create_pods(place: benchmark_cluster.BenchmarkCluster, count: int) -> None:
             if number is None:
                 return
             body = orjson.dumps(_pod(number, nodes[number % len(nodes)]))
-            answer = place.api.send(requests.Request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", body))
-            assert answer.status == 201, answer.message
+            response = place.api.send(requests.Request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", body))
+            assert response.status == 201, response.message
 
     threads = [threading.Thread(target=post) for _ in range(THREADS)]
     for thread in threads:

@@ -2,8 +2,8 @@
 
     python -m tests.bench.raw_post KUBECONFIG BODIES [PATH]
 
-BODIES holds an object a line, as JSON, as they are to be created; nodes, unless PATH says where they
-go. It is a program of its own so that it is measured as the others are, from its start.
+BODIES has one object per line, as JSON. PATH is their collection, by default nodes. It is a separate program, so
+that it is measured from its start like the others.
 """
 
 import ssl
@@ -37,9 +37,9 @@ def main(kubeconfig: str, file: str, path: str = "/api/v1/nodes") -> None:
             if body is None:
                 return
             headers = {"Content-Type": "application/json"}
-            answer = pool.urlopen("POST", path, body=body, headers=headers, retries=False)
-            if answer.status != 201:
-                refused.append(answer.status)
+            response = pool.urlopen("POST", path, body=body, headers=headers, retries=False)
+            if response.status != 201:
+                refused.append(response.status)
 
     threads = [threading.Thread(target=post) for _ in range(THREADS)]
     for thread in threads:

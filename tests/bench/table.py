@@ -46,13 +46,18 @@ def print_progress(text: str) -> None:
 
 def show(name: str, result: Result) -> None:
     """Print the table and write the JSON."""
-    medians = {each: statistics.median(values) for each, values in result.samples.items()}
+    medians = {name: statistics.median(values) for name, values in result.samples.items()}
     table = Table(title=result.title, caption=result.goal)
     for column in ("", f"median {result.unit}", "lowest", "highest", *(f"ratio to {peer}" for peer in result.peers)):
         table.add_column(column, justify="left" if not column else "right")
-    for each, values in result.samples.items():
-        figures = (medians[each], min(values), max(values), *(medians[each] / medians[peer] for peer in result.peers))
-        table.add_row(each, *(f"{figure:.2f}" for figure in figures))
+    for contestant, values in result.samples.items():
+        figures = (
+            medians[contestant],
+            min(values),
+            max(values),
+            *(medians[contestant] / medians[peer] for peer in result.peers),
+        )
+        table.add_row(contestant, *(f"{figure:.2f}" for figure in figures))
     Console().print(table)
     OUTPUT.mkdir(parents=True, exist_ok=True)
     document = {
@@ -61,9 +66,11 @@ def show(name: str, result: Result) -> None:
         "goal": result.goal,
         "unit": result.unit,
         "machine": {"cores": os.cpu_count(), "system": platform.platform()},
-        "samples": {each: list(values) for each, values in result.samples.items()},
+        "samples": {contestant: list(values) for contestant, values in result.samples.items()},
         "medians": medians,
-        "ratios": {peer: {each: medians[each] / medians[peer] for each in medians} for peer in result.peers},
+        "ratios": {
+            peer: {contestant: medians[contestant] / medians[peer] for contestant in medians} for peer in result.peers
+        },
     }
     (OUTPUT / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
 

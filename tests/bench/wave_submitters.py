@@ -2,8 +2,8 @@
 
     python -m tests.bench.wave_submitters player|limiter KUBECONFIG FILE
 
-FILE is a fleet with one Wave, whose objects come at even distances. It prints, as JSON, how late each request was
-sent in seconds, what the rate was, and the CPU it took. It is a program of its own so that its CPU is its own.
+FILE is a fleet with one Wave of a constant rate. It prints as JSON: the delay of each request in seconds, the
+rate, and its CPU seconds. It is a separate program, so that its CPU can be measured.
 """
 
 import json
@@ -46,7 +46,7 @@ class SubmissionListener:
 
 
 def main(who: str, kubeconfig: str, file: str) -> None:
-    """Play the Wave of a file."""
+    """Submit the Wave of a file."""
     tree = loader.Loader().load(Path(file)).tree
     api = client.connect(kubeconfig=Path(kubeconfig))
     sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), threading.Event())
@@ -69,14 +69,14 @@ def main(who: str, kubeconfig: str, file: str) -> None:
 def _play(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> SubmissionListener:
     listener, done = SubmissionListener(), threading.Event()
     [fleet] = tree.fleets
-    made = controller.WaveController(sender, lambda: None, listener)
-    made.schedule_due_runs(tree, lambda _: True, datetime.now(UTC), {})
-    made.start_persisted_runs(tree, lambda name: {"waves": made.serialized_ledgers()[name]})
+    wave_controller = controller.WaveController(sender, lambda: None, listener)
+    wave_controller.schedule_due_runs(tree, lambda _: True, datetime.now(UTC), {})
+    wave_controller.start_persisted_runs(tree, lambda name: {"waves": wave_controller.serialized_ledgers()[name]})
     while not done.wait(0.5):
-        [page] = made.wave_ledgers()[fleet.name].values()
+        [page] = wave_controller.wave_ledgers()[fleet.name].values()
         if not page.running:
             break
-    made.stop()
+    wave_controller.stop()
     return listener
 
 
@@ -105,8 +105,8 @@ def _limit(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> Subm
     [fleet] = tree.fleets
     [wave] = fleet.spec.waves
     context = desired.run_context(tree, fleet, wave, "0")
-    make, known = workloads.object_factory(context), discovery.KindResolver(sender)
-    known.of_manifest(make(0))
+    make, kinds = workloads.object_factory(context), discovery.KindResolver(sender)
+    kinds.of_manifest(make(0))
     start = datetime.now(UTC) + timedelta(seconds=0.5)
     clock = time.monotonic() - datetime.now(UTC).timestamp()
     waiting, turn = iter(list(workloads.due_objects(context, start))), threading.Lock()
@@ -121,7 +121,7 @@ def _limit(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> Subm
             manifest = make(instant.index)
             bucket.wait()
             passage = throttled_client.SendTiming()
-            sender.send(requests.create_any(known.of_manifest(manifest), manifest), passage)
+            sender.send(requests.create_any(kinds.of_manifest(manifest), manifest), passage)
             sent = datetime.fromtimestamp(passage.sent_at - clock, UTC)
             listener.object_submitted(("", "", ""), run_executor.Submission(instant.index, instant.at, sent))
 

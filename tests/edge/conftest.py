@@ -1,4 +1,4 @@
-"""What several of these tests begin with."""
+"""Shared fixtures: thread check, watched folder, git repository."""
 
 import threading
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ def no_thread_is_left() -> Iterator[None]:
 
 @pytest.fixture
 def by_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing be found by looking: events alone must tell."""
+    """Disable polling: changes must arrive as events."""
     monkeypatch.setattr(file_watcher, "PATH_CHECK_S", NEVER_S)
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Make a folder with one file."""
+    """Create a folder with one file."""
     folder = tmp_path / "tree"
     folder.mkdir()
     (folder / "a.yaml").write_text("first")
@@ -36,7 +36,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def upstream(tmp_path: Path) -> Repository:
-    """Make a repository with one commit: `fleets/a.yaml`."""
-    made = Repository(tmp_path / "upstream")
-    made.commit(fleets__a="a: 1\n")
-    return made
+    """Create a repository with one commit: `fleets/a.yaml`."""
+    repository = Repository(tmp_path / "upstream")
+    repository.commit(fleets__a="a: 1\n")
+    return repository

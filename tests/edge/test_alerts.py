@@ -104,11 +104,11 @@ def exported() -> dict[str, set[str]]:
 @pytest.mark.parametrize("where", expressions())
 def test_every_queried_metric_is_exported(where: str) -> None:
     """And every label that it is selected or aggregated by."""
-    known, text = exported(), expressions()[where]
+    exported_labels, text = exported(), expressions()[where]
     names = set(NAME.findall(re.sub(r'"[^"]*"', '""', text)))
     assert names
-    assert names <= known.keys()
-    labels = set().union(*(known[name] for name in names)) | FROM_SCRAPING
+    assert names <= exported_labels.keys()
+    labels = set().union(*(exported_labels[name] for name in names)) | FROM_SCRAPING
     grouped = {name.strip() for group in re.findall(r"\b(?:by|on) \(([^)]*)\)", text) for name in group.split(",")}
     selected = set(re.findall(r"(\w+)=~?\"", text))
     assert grouped | selected <= labels

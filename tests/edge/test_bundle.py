@@ -1,4 +1,4 @@
-"""Fleet files on their way into a ConfigMap."""
+"""Fleet files in a ConfigMap."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ spec:
 
 
 def packed(folder: Path, stage: str) -> FleetConfigMap:
-    """Write a fleet file that refers to a Stage, and pack the folder."""
+    """Write a fleet file that refers to a Stage; pack the folder."""
     for path, text in ((folder / "lab.yaml", FLEET.replace("STAGE", stage)), (folder / stage, STAGE)):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -38,33 +38,33 @@ def packed(folder: Path, stage: str) -> FleetConfigMap:
     return bundle.pack_files(folder, loaded)
 
 
-def unpacked(made: FleetConfigMap, where: Path) -> Path:
-    """Put files where a volume puts them, and return where the daemon begins."""
-    for key, path in made.paths.items():
+def unpacked(config_map: FleetConfigMap, where: Path) -> Path:
+    """Write files as a volume does; return the daemon's start path."""
+    for key, path in config_map.paths.items():
         (where / path).parent.mkdir(parents=True, exist_ok=True)
-        (where / path).write_text(made.data[key])
-    return where / made.start
+        (where / path).write_text(config_map.data[key])
+    return where / config_map.start
 
 
 @pytest.mark.parametrize("stage", ["slow.yaml", "parts/slow.yaml", "../parts/slow.yaml"])
-def test_what_arrives_is_what_was_packed(tmp_path: Path, stage: str) -> None:
-    """The Stage is found from where the fleet file lies, and the digest is the one that the daemon will tell."""
-    made = packed(tmp_path / "fleets", stage)
-    there = unpacked(made, tmp_path / "mounted")
-    assert loader.Loader().load(there).usable
-    assert files.read(there).digest == bundle.digest(made)
+def test_unpacked_files_are_equal_to_the_packed_files(tmp_path: Path, stage: str) -> None:
+    """The reference to the Stage resolves, and the digest equals the daemon's."""
+    config_map = packed(tmp_path / "fleets", stage)
+    mounted = unpacked(config_map, tmp_path / "mounted")
+    assert loader.Loader().load(mounted).usable
+    assert files.read(mounted).digest == bundle.digest(config_map)
 
 
 def test_one_file_is_packed_alone(tmp_path: Path) -> None:
-    """Its neighbours stay at home."""
+    """Other files in its folder are not packed."""
     packed(tmp_path, "slow.yaml")
     (tmp_path / "other.yaml").write_text("a: 1")
     alone = tmp_path / "lab.yaml"
     assert set(bundle.pack_files(alone, loader.Loader().load(alone)).data) == {"lab.yaml", "slow.yaml"}
 
 
-def test_a_file_that_is_too_far_out_is_refused(tmp_path: Path) -> None:
-    """In a checkout files may refer to anything in it; in a pod there is only the folder around them."""
+def test_a_reference_outside_the_folder_is_rejected(tmp_path: Path) -> None:
+    """It is valid in a checkout, but a pod has only the folder."""
     (tmp_path / ".git").mkdir()
     with pytest.raises(errors.InputError, match="outside the parent folder of fleets/"):
         packed(tmp_path / "deep" / "fleets", "../../parts/slow.yaml")

@@ -1,4 +1,4 @@
-"""Where kwok's custom resource definitions come from, and what happens when they cannot be had."""
+"""Source of kwok's CRDs, and failures to get them."""
 
 import os
 import zipfile
@@ -12,7 +12,7 @@ from tests.harness import fake_releases
 
 COMPILER = """\
 #!/bin/sh
-# A stand-in for Go: says its version, and "downloads" a module that lies beside it; notes each call.
+# Fake Go: prints its version, "downloads" the module in its folder, and records each call.
 here=$(dirname "$0")
 case "$1" in
   env) echo go1.26.8; exit ;;
@@ -25,7 +25,7 @@ echo "{\\"Dir\\": \\"$here/module\\"}"
 
 @pytest.fixture
 def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put the stand-in first on PATH, with a module of two definitions, read-only as Go leaves them."""
+    """Put a fake Go first on PATH, with a read-only module of two CRDs."""
     program = fake_releases.write_compiler(tmp_path / "go")
     program.write_text(COMPILER)
     bases = program.parent / "module" / crds.KWOK.folder
@@ -43,27 +43,27 @@ def configured(tmp_path: Path, **variables: str) -> settings.Settings:
     return settings.from_environment(base | variables)
 
 
-def test_the_pinned_modules_files_are_cached(tmp_path: Path, go: Path) -> None:
-    """They are copied from the module of the pinned version, once; the copies can be removed again."""
+def test_the_files_of_the_pinned_module_are_cached(tmp_path: Path, go: Path) -> None:
+    """They are copied once, and the copies are writable."""
     config = configured(tmp_path)
-    found = crds.files(config, progress.discard)
-    assert [path.name for path in found] == ["a.yaml", "b.yaml"]
-    assert found[0].stat().st_mode & 0o200
-    assert crds.files(config, progress.discard) == found
+    crd_files = crds.files(config, progress.discard)
+    assert [path.name for path in crd_files] == ["a.yaml", "b.yaml"]
+    assert crd_files[0].stat().st_mode & 0o200
+    assert crds.files(config, progress.discard) == crd_files
     asked = (go / "asked").read_text().splitlines()
     assert asked == [f"mod download -json sigs.k8s.io/kwok@{versions.KWOK}"]
 
 
-def test_foreign_binaries_do_not_bring_their_own_definitions(tmp_path: Path, go: Path) -> None:
-    """With a folder of one's own binaries the cache is still ours."""
-    found = crds.files(configured(tmp_path, KWOKFLEET_BIN_DIR=str(tmp_path / "own")), progress.discard)
-    assert {path.parent for path in found} == {tmp_path / "cache" / "crds" / f"kwok-{versions.KWOK}"}
+def test_a_binary_folder_does_not_change_the_crds(tmp_path: Path, go: Path) -> None:
+    """The CRDs come from the cache also with KWOKFLEET_BIN_DIR."""
+    crd_files = crds.files(configured(tmp_path, KWOKFLEET_BIN_DIR=str(tmp_path / "own")), progress.discard)
+    assert {path.parent for path in crd_files} == {tmp_path / "cache" / "crds" / f"kwok-{versions.KWOK}"}
 
 
-def test_a_failed_download_says_why_and_leaves_nothing(
+def test_a_failed_download_is_reported_and_leaves_no_files(
     tmp_path: Path, go: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The compiler's own words are shown, and the next try begins from nothing."""
+    """The error quotes Go; the next attempt starts from an empty folder."""
     monkeypatch.setenv("FAKE_GO_FAILS", "dial tcp: no route to host")
     with pytest.raises(errors.HostError, match="no route to host") as caught:
         crds.files(configured(tmp_path), progress.discard)
@@ -73,15 +73,15 @@ def test_a_failed_download_says_why_and_leaves_nothing(
     assert crds.files(configured(tmp_path), progress.discard)
 
 
-def test_a_module_without_definitions_is_said_so(tmp_path: Path, go: Path) -> None:
-    """A kwok that keeps them elsewhere is not taken for one that has none."""
+def test_a_module_without_crds_is_an_error(tmp_path: Path, go: Path) -> None:
+    """A new kwok may have them in another folder."""
     (go / "module" / crds.KWOK.folder).rename(go / "module" / "elsewhere")
     with pytest.raises(errors.HostError, match="is missing"):
         crds.files(configured(tmp_path), progress.discard)
 
 
-def test_a_cache_that_cannot_be_written_is_said_so(tmp_path: Path, go: Path) -> None:
-    """A file where the folder should be ends in a sentence."""
+def test_a_read_only_cache_is_reported(tmp_path: Path, go: Path) -> None:
+    """A file in place of the folder is an error with a message."""
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "crds").write_text("")
     with pytest.raises(errors.HostError, match="cannot write the cache of CRDs"):
@@ -89,8 +89,8 @@ def test_a_cache_that_cannot_be_written_is_said_so(tmp_path: Path, go: Path) -> 
 
 
 @pytest.mark.skipif(toolchain.on_path() is None, reason="needs a real Go")
-def test_a_module_that_go_sum_does_not_know_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy that serves another kwok under the same version gets nowhere: go.sum decides."""
+def test_a_module_with_a_wrong_checksum_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """go.sum protects against a proxy that serves another kwok."""
     versions_folder = tmp_path / "proxy" / crds.KWOK.module / "@v"
     versions_folder.mkdir(parents=True)
     (versions_folder / f"{versions.KWOK}.info").write_text(f'{{"Version": "{versions.KWOK}"}}')

@@ -22,7 +22,7 @@ UPDATES = (
 
 
 def displayed(*, terminal: bool, updates: tuple[embedded_progress.ProgressUpdate, ...] = UPDATES) -> str:
-    """Report *updates* and return what was drawn."""
+    """Report *updates*; return the output."""
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=100, color_system=None)
     with progress.show(console) as report:
@@ -31,15 +31,15 @@ def displayed(*, terminal: bool, updates: tuple[embedded_progress.ProgressUpdate
     return out.getvalue()
 
 
-def test_a_terminal_ends_with_a_finished_table() -> None:
-    """The last frame stays on the screen: what was done, with a tick."""
+def test_a_terminal_shows_the_finished_table() -> None:
+    """The last frame stays, with a check mark per step."""
     text = displayed(terminal=True)
     assert "✓ etcd v3.6.8, built" in text
     assert "something worth a line" in text
 
 
 def test_a_log_file_gets_a_line_per_change() -> None:
-    """Not one per compiled package, and no control characters."""
+    """Not one line per compiled package, and no control characters."""
     assert displayed(terminal=False).splitlines() == [
         "etcd: building, 10 of 575 packages, 0 s (usually 1 min 10 s)",
         "etcd: something worth a line",
@@ -47,7 +47,7 @@ def test_a_log_file_gets_a_line_per_change() -> None:
     ]
 
 
-def test_nothing_is_drawn_when_nothing_happens() -> None:
-    """Binaries that are cached do not leave an empty line."""
+def test_nothing_is_printed_without_updates() -> None:
+    """Cached binaries print no empty line."""
     assert displayed(terminal=True, updates=()) == ""
     assert displayed(terminal=False, updates=()) == ""

@@ -11,31 +11,31 @@ from kwokfleet.source import files
 
 
 def names(snapshot: files.FileSnapshot) -> list[str]:
-    """Return the names of the files that were read."""
+    """Return the names of the files."""
     return [Path(file.path).name for file in snapshot.files]
 
 
 def rules(snapshot: files.FileSnapshot) -> list[tuple[str, str]]:
-    """Return what was wrong, by file name."""
+    """Return the problems by file name."""
     return [(Path(problem.path).name, problem.rule) for problem in snapshot.problems]
 
 
-def test_a_tree_is_read_whole_and_in_order(tmp_path: Path) -> None:
-    """YAML and JSON files at any depth; nothing hidden, nothing else."""
+def test_a_tree_is_read_completely_and_in_order(tmp_path: Path) -> None:
+    """YAML and JSON files at any depth, without hidden files."""
     for name in ("b.yaml", "a/z.yml", "a/b/c.json", ".hidden.yaml", ".git/x.yaml", "README.md", "trace.csv"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("a: 1\n")
     assert names(files.read(tmp_path)) == ["c.json", "z.yml", "b.yaml"]
 
 
-def test_a_single_file_is_a_tree_too(tmp_path: Path) -> None:
-    """Whatever it is called."""
+def test_a_single_file_is_a_tree(tmp_path: Path) -> None:
+    """With any name."""
     (tmp_path / "x.fleet").write_text("a: 1\n")
     assert names(files.read(tmp_path / "x.fleet")) == ["x.fleet"]
 
 
 def test_a_config_map_volume_is_read_once(tmp_path: Path) -> None:
-    """Kubernetes shows files as links through ..data into a hidden folder; after the swap the new ones count."""
+    """Its files are links through ..data into a hidden folder; after a swap the new files are read."""
     for version in ("..2026_01", "..2026_02"):
         (tmp_path / version).mkdir()
         (tmp_path / version / "fleet.yaml").write_text(f"version: {version}\n")
@@ -52,7 +52,7 @@ def test_a_config_map_volume_is_read_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hidden", [".worktrees/abc", "rev-abc"])
 def test_a_git_sync_checkout_is_read_once(tmp_path: Path, hidden: str) -> None:
-    """The link and what it points to are the same files, whether people point at the link or around it."""
+    """The link and its target are the same files, for either path."""
     (tmp_path / hidden / "fleets").mkdir(parents=True)
     (tmp_path / hidden / "fleets" / "a.yaml").write_text("a: 1\n")
     (tmp_path / "current").symlink_to(hidden)
@@ -61,7 +61,7 @@ def test_a_git_sync_checkout_is_read_once(tmp_path: Path, hidden: str) -> None:
 
 
 def test_links_out_of_the_tree_are_not_followed(tmp_path: Path) -> None:
-    """Nobody reads /etc/passwd by committing a link."""
+    """A committed link must not read /etc/passwd."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret.yaml").write_text("a: 1\n")
     tree = tmp_path / "tree"
@@ -73,8 +73,8 @@ def test_links_out_of_the_tree_are_not_followed(tmp_path: Path) -> None:
     assert rules(snapshot) == [("folder", "outside"), ("link.yaml", "outside")]
 
 
-def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
-    """Dangling and circular links, pipes, files that are no UTF-8 or too large: said, and the rest goes on."""
+def test_an_unreadable_file_is_a_problem(tmp_path: Path) -> None:
+    """Broken links, pipes, invalid UTF-8, large files; other files are read."""
     (tmp_path / "good.yaml").write_text("a: 1\n")
     (tmp_path / "dangling.yaml").symlink_to("nowhere")
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
@@ -98,14 +98,14 @@ def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_contains_itself_is_read_once(tmp_path: Path) -> None:
-    """A link to a folder above does not go round and round."""
+    """A link to a parent folder must not cause an endless loop."""
     (tmp_path / "a.yaml").write_text("a: 1\n")
     (tmp_path / "again").symlink_to(".")
     assert names(files.read(tmp_path)) == ["a.yaml"]
 
 
-def test_contents_decide_not_times(tmp_path: Path) -> None:
-    """The digest stays when only times change, and changes with a letter, a name or an unreadable file."""
+def test_the_digest_depends_on_contents_not_times(tmp_path: Path) -> None:
+    """It changes with a text, a name or an unreadable file."""
     (tmp_path / "a.yaml").write_text("a: 1\n")
     first = files.read(tmp_path).digest
     os.utime(tmp_path / "a.yaml", (0, 0))
@@ -118,19 +118,19 @@ def test_contents_decide_not_times(tmp_path: Path) -> None:
     assert len({first, second, third, files.read(tmp_path).digest}) == 4
 
 
-def test_a_missing_path_is_an_error_with_a_next_step(tmp_path: Path) -> None:
-    """Nothing is there to be read."""
+def test_a_missing_path_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    """There are no files to read."""
     with pytest.raises(errors.InputError, match="no such file") as caught:
         files.read(tmp_path / "nowhere")
     assert caught.value.hint
 
 
-def test_a_tree_is_stable_when_two_readings_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While somebody writes it is not; when they stop it is, with their last word."""
+def test_a_tree_is_stable_when_two_reads_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree that is being written is not stable; afterwards its last contents are returned."""
     target = tmp_path / "a.yaml"
     target.write_text("a: 0\n")
     numbers = itertools.count(1)
-    # Whoever waits between two readings gives the writer the time for a word, on however busy a machine.
+    # Each wait between two reads is followed by a write, however busy the machine is.
     monkeypatch.setattr("kwokfleet.source.files.time.sleep", lambda _s: target.write_text(f"a: {next(numbers)}\n"))
     with pytest.raises(errors.DeadlineError, match="still being written"):
         files.read_stable(tmp_path, timeout_s=0.1)
@@ -140,8 +140,8 @@ def test_a_tree_is_stable_when_two_readings_agree(tmp_path: Path, monkeypatch: p
     assert list(words) == []
 
 
-def test_a_file_may_refer_to_its_surroundings_only(tmp_path: Path) -> None:
-    """Beside it and in the checkout around it, never elsewhere."""
+def test_a_reference_must_stay_in_the_folder_or_checkout(tmp_path: Path) -> None:
+    """References to other paths are rejected."""
     checkout = tmp_path / "checkout"
     (checkout / "fleets").mkdir(parents=True)
     (checkout / ".git").mkdir()
@@ -156,8 +156,8 @@ def test_a_file_may_refer_to_its_surroundings_only(tmp_path: Path) -> None:
         assert isinstance(files.read_reference(within, referrer, name), str)
 
 
-def test_writing_replaces_a_file_whole(tmp_path: Path) -> None:
-    """Rights and links stay; nothing else is left behind."""
+def test_a_write_replaces_the_file_atomically(tmp_path: Path) -> None:
+    """Mode and links are preserved; no temporary file is left."""
     target = tmp_path / "a.yaml"
     target.write_text("old\n")
     target.chmod(0o640)
@@ -168,8 +168,8 @@ def test_writing_replaces_a_file_whole(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "link.yaml"]
 
 
-def test_the_same_tree_has_the_same_digest_wherever_it_lies(tmp_path: Path) -> None:
-    """In a folder of another name, mounted from a ConfigMap, or named by another path."""
+def test_the_digest_does_not_depend_on_the_path(tmp_path: Path) -> None:
+    """A folder with another name, a ConfigMap volume, or another path to it."""
     for name in ("here", "there/deeper"):
         (tmp_path / name / "sub").mkdir(parents=True)
         (tmp_path / name / "sub" / "a.yaml").write_text("a: 1")

@@ -1,4 +1,4 @@
-"""A git repository as a source, with the real git."""
+"""Git repository as a source, with the real git."""
 
 import threading
 from collections.abc import Callable
@@ -15,27 +15,27 @@ from tests.harness.git_repository import Repository
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Name a folder that is not there yet."""
+    """Return the path of a folder that does not exist."""
     return tmp_path / "state" / "git"
 
 
 def followed(upstream: Repository, folder: Path, ref: str = "main", path: str = "fleets") -> git_repository.Repository:
-    """Follow a repository."""
+    """Open a repository as a source."""
     return git_repository.Repository(upstream.url, ref, path, folder)
 
 
 def text(checkout: git_repository.Checkout | None) -> str:
-    """Return what `a.yaml` says."""
+    """Return the contents of `a.yaml`."""
     assert checkout is not None
     return (checkout.path / "a.yaml").read_text()
 
 
 def commits(folder: Path) -> set[str]:
-    """Return the commits that are laid out in a folder."""
+    """Return the commits that are checked out in a folder."""
     return {path.name for path in folder.iterdir() if path.is_dir() and not path.is_symlink()} - {"repo.git"}
 
 
-# what is fetched
+# fetched refs
 
 
 @pytest.mark.parametrize(
@@ -50,70 +50,70 @@ def commits(folder: Path) -> set[str]:
     ],
 )
 def test_branches_tags_and_head_are_followed(upstream: Repository, folder: Path, name: str, branch: str) -> None:
-    """Each leads to the commit it stands for, a tag with a message to the one it is on."""
+    """Each resolves to its commit, also an annotated tag."""
     upstream.git("tag", "light")
     upstream.git("tag", "--annotate", "--message=x", "heavy")
     upstream.git("branch", "side/branch")
     with followed(upstream, folder, name) as repository:
-        found = repository.fetch()
-    assert found.revision == Revision(upstream.git("rev-parse", "HEAD"), branch)
-    assert text(found) == "a: 1\n"
+        checkout = repository.fetch()
+    assert checkout.revision == Revision(upstream.git("rev-parse", "HEAD"), branch)
+    assert text(checkout) == "a: 1\n"
 
 
 def test_a_commit_is_fetched_by_its_hash(upstream: Repository, folder: Path) -> None:
-    """Although no branch ends there any more."""
+    """Also if no branch points to it."""
     first = upstream.git("rev-parse", "HEAD")
     upstream.commit(fleets__a="a: 2\n")
     with followed(upstream, folder, first) as repository:
-        found = repository.fetch()
-    assert (text(found), found.revision) == ("a: 1\n", Revision(first))
+        checkout = repository.fetch()
+    assert (text(checkout), checkout.revision) == ("a: 1\n", Revision(first))
 
 
 @pytest.mark.parametrize("path", ["", ".", "./fleets/", "fleets/a.yaml"])
-def test_the_path_is_found_in_the_checkout(upstream: Repository, folder: Path, path: str) -> None:
-    """The top, a folder, a file."""
+def test_the_path_is_resolved_in_the_checkout(upstream: Repository, folder: Path, path: str) -> None:
+    """The root, a folder, a file."""
     with followed(upstream, folder, path=path) as repository:
-        found = repository.fetch()
-    assert found.path == found.root / path
-    assert [file.text for file in files.read(found.path).files] == ["a: 1\n"]
+        checkout = repository.fetch()
+    assert checkout.path == checkout.root / path
+    assert [file.text for file in files.read(checkout.path).files] == ["a: 1\n"]
 
 
 def test_only_the_newest_commit_is_fetched(upstream: Repository, folder: Path) -> None:
-    """However long the history is."""
+    """With a history of any length."""
     for number in range(3):
         upstream.commit(fleets__a=f"a: {number}\n")
     with followed(upstream, folder) as repository:
-        found = repository.fetch()
-    assert not (found.root / ".git" / "objects").exists()
-    assert (folder / "repo.git" / "shallow").read_text().strip() == found.revision.commit
+        checkout = repository.fetch()
+    assert not (checkout.root / ".git" / "objects").exists()
+    assert (folder / "repo.git" / "shallow").read_text().strip() == checkout.revision.commit
 
 
-def test_a_bare_repository_is_followed_by_its_plain_path(upstream: Repository, folder: Path, tmp_path: Path) -> None:
-    """As `git clone` takes it."""
+def test_a_bare_repository_can_be_a_local_path(upstream: Repository, folder: Path, tmp_path: Path) -> None:
+    """As for `git clone`."""
     upstream.git("clone", "--quiet", "--bare", str(upstream.root), str(tmp_path / "bare.git"))
     with git_repository.Repository(str(tmp_path / "bare.git"), "HEAD", "fleets", folder) as repository:
         assert text(repository.fetch()) == "a: 1\n"
 
 
-# commit after commit
+# new commits
 
 
-def test_a_new_commit_is_laid_out_beside_the_one_before(upstream: Repository, folder: Path) -> None:
-    """Each in its own folder; `current` leads to the newest; those before the last one go."""
+def test_a_new_commit_is_checked_out_into_a_new_folder(upstream: Repository, folder: Path) -> None:
+    """`current` links to the newest; only the previous checkout is kept."""
     with followed(upstream, folder) as repository:
-        found = [repository.fetch()]
+        checkouts = [repository.fetch()]
         for number in (2, 3):
             upstream.commit(fleets__a=f"a: {number}\n")
-            found.append(repository.fetch())
+            checkouts.append(repository.fetch())
             assert (folder / "current" / "fleets" / "a.yaml").read_text() == f"a: {number}\n"
-        assert repository.fetch() == found[-1]
-    assert [text(each) for each in found[1:]] == ["a: 2\n", "a: 3\n"]
-    assert commits(folder) == {each.revision.commit for each in found[1:]}
+        assert repository.fetch() == checkouts[-1]
+    assert [text(checkout) for checkout in checkouts[1:]] == ["a: 2\n", "a: 3\n"]
+    assert commits(folder) == {checkout.revision.commit for checkout in checkouts[1:]}
     assert len(list((folder / "repo.git" / "worktrees").iterdir())) == 2
 
 
 def test_a_forced_push_is_followed(upstream: Repository, folder: Path) -> None:
-    """To a history of its own, and back to where it was."""
+    """To an unrelated history, and back."""
     first = upstream.git("rev-parse", "HEAD")
     with structlog.testing.capture_logs() as logged, followed(upstream, folder) as repository:
         repository.fetch()
@@ -124,11 +124,11 @@ def test_a_forced_push_is_followed(upstream: Repository, folder: Path) -> None:
         upstream.git("branch", "--force", "main", first)
         assert text(repository.fetch()) == "a: 1\n"
         assert (folder / "current").readlink() == Path(first)
-    assert not logged, "it need not begin anew for that"
+    assert not logged, "the store was created again"
 
 
-def test_who_reads_through_the_link_never_finds_it_missing(upstream: Repository, folder: Path) -> None:
-    """It changes in one step, and what it led to stays for a while."""
+def test_the_link_to_the_checkout_always_exists(upstream: Repository, folder: Path) -> None:
+    """It is replaced atomically, and its previous target is kept for a while."""
     stop, seen, failed = threading.Event(), set[str](), list[OSError]()
 
     def read() -> None:
@@ -155,7 +155,7 @@ def test_who_reads_through_the_link_never_finds_it_missing(upstream: Repository,
 
 
 def test_the_last_checkout_is_known_after_a_restart(upstream: Repository, folder: Path) -> None:
-    """Also while the repository is out of reach."""
+    """Also if the repository is unreachable."""
     with followed(upstream, folder) as repository:
         assert repository.current() is None
         commit = repository.fetch().revision.commit
@@ -166,28 +166,28 @@ def test_the_last_checkout_is_known_after_a_restart(upstream: Repository, folder
         assert (text(last), last.revision.commit) == ("a: 1\n", commit)
 
 
-# what goes wrong
+# failures
 
 
-def away(upstream: Repository) -> None:
-    """Let the repository vanish."""
+def rename_repository(upstream: Repository) -> None:
+    """Rename the repository."""
     upstream.root.rename(upstream.root.with_name("away"))
 
 
-def unbranched(upstream: Repository) -> None:
-    """Let the branch vanish."""
+def delete_branch(upstream: Repository) -> None:
+    """Delete the branch."""
     upstream.git("switch", "--quiet", "--create", "other")
     upstream.git("branch", "--quiet", "-D", "main")
 
 
-def unfoldered(upstream: Repository) -> None:
-    """Let a commit take the folder away."""
+def move_folder(upstream: Repository) -> None:
+    """Commit the deletion of the folder."""
     upstream.git("mv", "fleets", "moved")
     upstream.commit()
 
 
-def linked(upstream: Repository) -> None:
-    """Let a commit put a link to elsewhere in the folder's place."""
+def replace_folder_by_link(upstream: Repository) -> None:
+    """Commit a link to another path in place of the folder."""
     upstream.git("mv", "fleets", "moved")
     (upstream.root / "fleets").symlink_to("/etc")
     upstream.commit()
@@ -196,20 +196,20 @@ def linked(upstream: Repository) -> None:
 @pytest.mark.parametrize(
     ("trouble", "kind", "match"),
     [
-        (away, errors.HostError, "cannot list refs of"),
-        (unbranched, errors.InputError, "no branch or tag 'main'"),
-        (unfoldered, errors.InputError, "fleets does not exist in commit"),
-        (linked, errors.InputError, "fleets is a symlink"),
+        (rename_repository, errors.HostError, "cannot list refs of"),
+        (delete_branch, errors.InputError, "no branch or tag 'main'"),
+        (move_folder, errors.InputError, "fleets does not exist in commit"),
+        (replace_folder_by_link, errors.InputError, "fleets is a symlink"),
     ],
 )
-def test_a_fetch_that_fails_keeps_the_last_checkout(
+def test_a_failed_fetch_keeps_the_last_checkout(
     upstream: Repository,
     folder: Path,
     trouble: Callable[[Repository], None],
     kind: type[errors.KwokfleetError],
     match: str,
 ) -> None:
-    """It says what, where and what next, as often as it is tried."""
+    """Each attempt reports the error, the repository and a hint."""
     with followed(upstream, folder) as repository:
         first = repository.fetch()
         trouble(upstream)
@@ -221,11 +221,11 @@ def test_a_fetch_that_fails_keeps_the_last_checkout(
         assert commits(folder) == {first.revision.commit}
 
 
-def test_it_heals_when_the_repository_is_back(upstream: Repository, folder: Path) -> None:
-    """Nothing is remembered of the failure."""
+def test_a_fetch_succeeds_when_the_repository_is_back(upstream: Repository, folder: Path) -> None:
+    """The failure leaves no state."""
     with followed(upstream, folder) as repository:
         repository.fetch()
-        away(upstream)
+        rename_repository(upstream)
         with pytest.raises(errors.HostError):
             repository.fetch()
         upstream.root.with_name("away").rename(upstream.root)
@@ -233,8 +233,8 @@ def test_it_heals_when_the_repository_is_back(upstream: Repository, folder: Path
         assert text(repository.fetch()) == "a: 2\n"
 
 
-def test_a_commit_that_is_not_there_is_said(upstream: Repository, folder: Path) -> None:
-    """By what git says of it; nothing of ours is taken for damaged."""
+def test_a_missing_commit_is_reported(upstream: Repository, folder: Path) -> None:
+    """The error quotes git; the local store is not treated as damaged."""
     with structlog.testing.capture_logs() as logged, followed(upstream, folder, "1" * 40) as repository:
         for _ in range(2):
             with pytest.raises(errors.HostError, match="not our ref"):
@@ -242,8 +242,8 @@ def test_a_commit_that_is_not_there_is_said(upstream: Repository, folder: Path) 
     assert not logged
 
 
-def test_a_damaged_store_is_made_anew(upstream: Repository, folder: Path) -> None:
-    """As after a power failure: objects are empty; the last checkout is still there meanwhile."""
+def test_a_damaged_store_is_created_again(upstream: Repository, folder: Path) -> None:
+    """Objects may be empty after a power failure; the last checkout stays until then."""
     with followed(upstream, folder) as repository:
         repository.fetch()
     for path in (folder / "repo.git" / "objects").rglob("*"):
@@ -266,16 +266,16 @@ def test_a_damaged_store_is_made_anew(upstream: Repository, folder: Path) -> Non
         ("https://host/a", "main", "/etc"),
     ],
 )
-def test_what_git_might_misunderstand_is_refused_at_once(folder: Path, url: str, ref: str, path: str) -> None:
-    """Before anything is run or made."""
+def test_arguments_that_git_could_misread_are_rejected(folder: Path, url: str, ref: str, path: str) -> None:
+    """Before git runs and before a folder is created."""
     with pytest.raises(errors.InputError) as caught:
         git_repository.Repository(url, ref, path, folder)
     assert caught.value.hint
     assert not folder.exists()
 
 
-def test_no_password_is_said(folder: Path) -> None:
-    """Not in the error, its hint or the log: of no address, not even a wrong one."""
+def test_no_password_is_reported(folder: Path) -> None:
+    """Not in the error, its hint or the log, also for an invalid URL."""
     url = "http://me:hunter2@127.0.0.1:1/a.git"
     with (
         structlog.testing.capture_logs() as logged,
@@ -289,10 +289,10 @@ def test_no_password_is_said(folder: Path) -> None:
     assert "hunter2" not in f"{caught.value} {caught.value.hint} {refused.value} {refused.value.hint} {logged}"
 
 
-def test_without_the_program_it_is_said(
+def test_a_missing_git_is_reported(
     upstream: Repository, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What to install."""
+    """The hint says what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with (
         followed(upstream, folder) as repository,

@@ -1,4 +1,4 @@
-"""A git repository as a source: what others may not do to us, and what is left when somebody dies."""
+"""Git repository as a source: untrusted contents, locks, and killed processes."""
 
 import os
 import signal
@@ -21,24 +21,24 @@ from tests.harness.git_repository import Repository
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Name a folder that is not there yet."""
+    """Return the path of a folder that does not exist."""
     return tmp_path / "state" / "git"
 
 
-def gits(folder: Path) -> list[psutil.Process]:
-    """Return the processes that work on a folder."""
-    found = []
+def git_processes(folder: Path) -> list[psutil.Process]:
+    """Return the git processes that use a folder."""
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.environ().get("GIT_DIR", "").startswith(str(folder)):
-                found.append(process)
+                processes.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
-    return found
+    return processes
 
 
 def slow_git(folder: Path, started: Path, monkeypatch: pytest.MonkeyPatch, hang: str = "sleep 600 & wait") -> None:
-    """Let `git ls-remote` hang, with a child that hangs too."""
+    """Make `git ls-remote` hang, with a child process that hangs too."""
     folder.mkdir()
     program = folder / "git"
     case = f'case "$*" in *ls-remote*) touch {started}; {hang};; esac'
@@ -47,29 +47,29 @@ def slow_git(folder: Path, started: Path, monkeypatch: pytest.MonkeyPatch, hang:
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
-# what is in the repository
+# repository contents
 
 
 def test_links_out_of_the_checkout_are_not_followed(upstream: Repository, folder: Path) -> None:
-    """Neither by reading the tree nor by referring to a file: what is beside the checkout is out of reach."""
+    """Neither in the tree nor in a reference to a file."""
     (upstream.root / "fleets" / "link.yaml").symlink_to("/etc/passwd")
     (upstream.root / "fleets" / "folder").symlink_to("../..")
     upstream.commit()
     with git_repository.Repository(upstream.url, "main", "fleets", folder) as repository:
-        found = repository.fetch()
-        top = git_repository.Checkout(found.root, found.root, found.revision)
-    snapshot = files.read(found.path)
+        checkout = repository.fetch()
+        top = git_repository.Checkout(checkout.root, checkout.root, checkout.revision)
+    snapshot = files.read(checkout.path)
     assert [file.text for file in snapshot.files] == ["a: 1\n"]
     assert [problem.rule for problem in snapshot.problems] == ["outside", "outside"]
-    for each in (found, top):
-        assert files.boundary(each.path) == found.root.resolve()
-    answer = files.read_reference(files.boundary(top.path), str(top.path / "a.yaml"), "../repo.git/HEAD")
-    assert isinstance(answer, str)
-    assert "outside" in answer
+    for source in (checkout, top):
+        assert files.boundary(source.path) == checkout.root.resolve()
+    message = files.read_reference(files.boundary(top.path), str(top.path / "a.yaml"), "../repo.git/HEAD")
+    assert isinstance(message, str)
+    assert "outside" in message
 
 
 def test_no_hook_is_run(upstream: Repository, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even one of the user's own configuration."""
+    """Not even from the user's configuration."""
     hook = tmp_path / "hooks" / "post-checkout"
     hook.parent.mkdir()
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
@@ -85,21 +85,21 @@ def test_no_hook_is_run(upstream: Repository, folder: Path, tmp_path: Path, monk
 
 
 def test_submodules_are_left_empty(upstream: Repository, folder: Path) -> None:
-    """What they point to is somebody else's."""
+    """Their repositories are not fetched."""
     (upstream.root / ".gitmodules").write_text(f'[submodule "sub"]\n\tpath = sub\n\turl = {upstream.url}\n')
     upstream.git("add", ".gitmodules")
     upstream.git("update-index", "--add", "--cacheinfo", f"160000,{upstream.git('rev-parse', 'HEAD')},sub")
     upstream.git("commit", "--quiet", "--message=sub")
     with git_repository.Repository(upstream.url, "main", "", folder) as repository:
-        found = repository.fetch()
-    assert list((found.root / "sub").iterdir()) == []
+        checkout = repository.fetch()
+    assert list((checkout.root / "sub").iterdir()) == []
 
 
-# whose folder it is
+# ownership of the folder
 
 
 def test_a_folder_with_other_files_is_not_touched(upstream: Repository, folder: Path) -> None:
-    """Somebody may have named it by mistake."""
+    """It may have been named by mistake."""
     folder.mkdir(parents=True)
     (folder / "precious").write_text("x")
     with git_repository.Repository(upstream.url, "main", "", folder) as repository, pytest.raises(errors.NotOursError):
@@ -108,8 +108,10 @@ def test_a_folder_with_other_files_is_not_touched(upstream: Repository, folder: 
 
 
 @pytest.mark.parametrize("changed", ["url", "ref"])
-def test_another_source_begins_anew(upstream: Repository, folder: Path, tmp_path: Path, changed: str) -> None:
-    """The last checkout of one is none of the other's."""
+def test_another_source_starts_with_an_empty_folder(
+    upstream: Repository, folder: Path, tmp_path: Path, changed: str
+) -> None:
+    """The last checkout of another source is not used."""
     with git_repository.Repository(upstream.url, "main", "fleets", folder) as repository:
         repository.fetch()
     other = upstream
@@ -123,13 +125,13 @@ def test_another_source_begins_anew(upstream: Repository, folder: Path, tmp_path
         assert repository.current() is not None
 
 
-def test_who_is_interrupted_while_clearing_finds_the_folder_still_its_own(
+def test_an_interrupted_clear_keeps_the_folder_ours(
     upstream: Repository, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever that was."""
+    """After an interruption at any step."""
     with git_repository.Repository(upstream.url, "main", "fleets", folder) as repository:
         repository.fetch()
-    real, allowed = git_repository._remove, 0  # noqa: SLF001 - to die in the middle
+    real, allowed = git_repository._remove, 0  # noqa: SLF001 - to fail in the middle
 
     def remove(path: Path) -> None:
         nonlocal allowed
@@ -139,7 +141,7 @@ def test_who_is_interrupted_while_clearing_finds_the_folder_still_its_own(
         real(path)
 
     monkeypatch.setattr(git_repository, "_remove", remove)
-    for allowed in range(2):  # noqa: B007 - read by the stand-in
+    for allowed in range(2):  # noqa: B007 - read by the fake
         with (
             git_repository.Repository(upstream.url, "HEAD", "fleets", folder) as repository,
             pytest.raises(errors.HostError),
@@ -150,8 +152,8 @@ def test_who_is_interrupted_while_clearing_finds_the_folder_still_its_own(
         assert (repository.fetch().path / "a.yaml").read_text() == "a: 1\n"
 
 
-def test_a_password_that_changes_is_no_other_source(folder: Path, upstream: Repository) -> None:
-    """And nothing of it is on the disk."""
+def test_a_changed_password_is_the_same_source(folder: Path, upstream: Repository) -> None:
+    """The password is not stored on disk."""
     with git_repository.Repository(f"file://me:hunter2@{upstream.root}", "main", "", folder) as repository:
         assert repository.current() is None
     mark = (folder / "source").read_text()
@@ -161,8 +163,8 @@ def test_a_password_that_changes_is_no_other_source(folder: Path, upstream: Repo
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_two_do_not_share_a_folder(upstream: Repository, folder: Path) -> None:
-    """The second is told, and may have it when the first is done."""
+def test_two_repositories_cannot_share_a_folder(upstream: Repository, folder: Path) -> None:
+    """The second gets an error until the first is closed."""
     with git_repository.Repository(upstream.url, "main", "", folder) as first:
         first.fetch()
         with (
@@ -174,29 +176,29 @@ def test_two_do_not_share_a_folder(upstream: Repository, folder: Path) -> None:
         second.fetch()
 
 
-# ends
+# end of processes
 
 
-def test_a_git_that_hangs_is_ended_with_its_children(
+def test_a_hanging_git_is_killed_with_its_children(
     upstream: Repository, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the deadline; the next one may succeed."""
+    """At the deadline; the next fetch may succeed."""
     slow_git(tmp_path / "bin", tmp_path / "started", monkeypatch)
     monkeypatch.setattr(git_repository, "LS_REMOTE_TIMEOUT_S", 1.0)
     with git_repository.Repository(upstream.url, "main", "", folder) as repository:
         with pytest.raises(errors.DeadlineError, match="git ls-remote"):
             repository.fetch()
         assert (tmp_path / "started").exists()
-        waiting.until(lambda: not gits(folder), deadline_s=20)
+        waiting.until(lambda: not git_processes(folder), deadline_s=20)
         (tmp_path / "bin" / "git").unlink()
         monkeypatch.setattr(git_repository, "LS_REMOTE_TIMEOUT_S", 30.0)
         repository.fetch()
 
 
-def test_closing_ends_a_fetch_under_way(
+def test_close_ends_a_running_fetch(
     upstream: Repository, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its processes, and it does not begin another."""
+    """It kills the processes and starts no other."""
     slow_git(tmp_path / "bin", tmp_path / "started", monkeypatch)
     monkeypatch.setattr(git_repository, "LS_REMOTE_TIMEOUT_S", 300.0)
     repository = git_repository.Repository(upstream.url, "main", "", folder)
@@ -215,14 +217,14 @@ def test_closing_ends_a_fetch_under_way(
     thread.join(20)
     assert not thread.is_alive()
     assert "stopped" in str(failed[0])
-    waiting.until(lambda: not gits(folder), deadline_s=20)
+    waiting.until(lambda: not git_processes(folder), deadline_s=20)
     with pytest.raises(errors.HostError, match="stopped"):
         repository.fetch()
     repository.close()
 
 
-def test_what_a_killed_git_left_is_no_hindrance(upstream: Repository, folder: Path) -> None:
-    """Locks, halves of packs, halves of checkouts, links that were not swapped."""
+def test_files_of_a_killed_git_do_not_prevent_a_fetch(upstream: Repository, folder: Path) -> None:
+    """Locks, incomplete packs and checkouts, temporary links."""
     with git_repository.Repository(upstream.url, "main", "fleets", folder) as repository:
         repository.fetch()
     commit = upstream.commit(fleets__a="a: 2\n")
@@ -243,9 +245,9 @@ def test_what_a_killed_git_left_is_no_hindrance(upstream: Repository, folder: Pa
         structlog.testing.capture_logs() as logged,
         git_repository.Repository(upstream.url, "main", "fleets", folder) as repository,
     ):
-        found = repository.fetch()
-    assert not logged, "it need not begin anew for that"
-    assert [path.name for path in found.path.iterdir()] == ["a.yaml"]
+        checkout = repository.fetch()
+    assert not logged, "the store was created again"
+    assert [path.name for path in checkout.path.iterdir()] == ["a.yaml"]
     assert not list(bare.rglob("*.lock"))
     assert not list(bare.rglob("tmp_*"))
     assert not (folder / ".current.part").is_symlink()
@@ -259,7 +261,7 @@ PROGRAM = (
 
 
 def fetching(upstream: Repository, folder: Path) -> "subprocess.Popen[bytes]":
-    """Fetch in a process of its own, which has begun."""
+    """Fetch in another process; return when it has started."""
     command = [sys.executable, "-c", PROGRAM, upstream.url, str(folder)]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdout is not None
@@ -268,35 +270,35 @@ def fetching(upstream: Repository, folder: Path) -> "subprocess.Popen[bytes]":
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel ties processes on Linux only")
-def test_no_git_outlives_who_started_it(
+def test_git_ends_with_its_parent(
     upstream: Repository, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would go on writing where the next one begins."""
+    """It would write into the folder of the next fetch."""
     slow_git(tmp_path / "bin", tmp_path / "started", monkeypatch, "exec sleep 600")
     with fetching(upstream, folder) as child:
         waiting.until((tmp_path / "started").exists)
         child.send_signal(signal.SIGKILL)
     try:
-        waiting.until(lambda: not gits(folder), deadline_s=20)
+        waiting.until(lambda: not git_processes(folder), deadline_s=20)
     finally:
-        for each in gits(folder):
-            each.kill()
+        for process in git_processes(folder):
+            process.kill()
 
 
-def test_kill_9_at_any_moment_leaves_nothing_that_the_next_cannot_mend(upstream: Repository, folder: Path) -> None:
-    """No git outlives its parent, `current` is whole at all times, and in the end the newest commit is there."""
+def test_a_fetch_succeeds_after_kill_9_at_any_moment(upstream: Repository, folder: Path) -> None:
+    """No git outlives its parent, `current` is always complete, and the last fetch gets the newest commit."""
     for number in range(8):
-        upstream.commit(fleets__a=f"a: {number}\n", **{f"fleets__b{each}": "b: 1\n" for each in range(50)})
+        upstream.commit(fleets__a=f"a: {number}\n", **{f"fleets__b{index}": "b: 1\n" for index in range(50)})
         with fetching(upstream, folder) as child:
             time.sleep(0.06 * number)
             child.send_signal(signal.SIGKILL)
-        waiting.until(lambda: not gits(folder), deadline_s=20)
+        waiting.until(lambda: not git_processes(folder), deadline_s=20)
         if (folder / "current").is_symlink():
             assert len(list((folder / "current" / "fleets").iterdir())) == 51
     with git_repository.Repository(upstream.url, "main", "fleets", folder) as repository:
-        found = repository.fetch()
-    assert (found.path / "a.yaml").read_text() == "a: 7\n"
-    assert len(list(found.path.iterdir())) == 51
+        checkout = repository.fetch()
+    assert (checkout.path / "a.yaml").read_text() == "a: 7\n"
+    assert len(list(checkout.path.iterdir())) == 51
 
 
 FIRST_PROCESS = """
@@ -305,7 +307,7 @@ import psutil
 from kwokfleet import errors
 from kwokfleet.source import git_repository
 
-ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: whom nobody waits for becomes our child
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans become our children
 git_repository.LS_REMOTE_TIMEOUT_S = 1.0
 repository = git_repository.Repository(sys.argv[1], "main", "", pathlib.Path(sys.argv[2]))
 try:
@@ -316,10 +318,10 @@ except errors.DeadlineError:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="containers are Linux")
-def test_as_the_first_process_of_a_container_it_leaves_no_dead_ones(
+def test_no_zombies_are_left_as_process_1(
     upstream: Repository, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a hanging git has started would fill the process table, one more for each interval."""
+    """Each interval would add one zombie of a hanging git."""
     slow_git(tmp_path / "bin", tmp_path / "started", monkeypatch)
     command = [sys.executable, "-c", FIRST_PROCESS, upstream.url, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -70,7 +70,7 @@ def client(shared: tuple[FakeDaemon, HttpClient], daemon: FakeDaemon, log: io.St
 
 
 def test_the_probes_report_liveness_and_readiness(client: HttpClient, daemon: FakeDaemon) -> None:
-    """200 and a word, or 503 and the reason."""
+    """200 and `ok`, or 503 and the reason."""
     assert (client.get("/healthz").status, client.get("/healthz").body) == (200, b"ok\n")
     assert client.get("/readyz").body == b"ready\n"
     assert client.get("/readyz?verbose").body == b"ready\nsynced\nkwok lives\nleading\n"
@@ -316,7 +316,7 @@ def test_an_unexpected_exception_is_a_500(client: HttpClient, daemon: FakeDaemon
     assert "in plan" in failed["trace"]
 
 
-def test_a_daemon_that_does_not_answer_is_a_503(daemon: FakeDaemon) -> None:
+def test_an_unresponsive_daemon_is_a_503(daemon: FakeDaemon) -> None:
     """After a deadline; the probes are served."""
     daemon.plan_allowed.clear()
     with fake_daemon.serving(daemon, http_server.HttpOptions(limits=routes.RequestLimits(slow_s=0.05))) as client:

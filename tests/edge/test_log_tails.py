@@ -4,8 +4,8 @@ from pathlib import Path
 from kwokfleet.embedded import logs
 
 
-def test_the_last_lines_come_out_in_order(tmp_path: Path) -> None:
-    """Also of files larger than one block, and of those that are not there yet."""
+def test_the_last_lines_are_returned_in_order(tmp_path: Path) -> None:
+    """Also for files larger than one block, and for missing files."""
     large, small = tmp_path / "large.log", tmp_path / "small.log"
     large.write_text("".join(f"line {number} {'x' * 100}\n" for number in range(5000)))
     small.write_text("only\n")
@@ -18,14 +18,14 @@ def test_the_last_lines_come_out_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_no_lines_of_the_past_when_none_are_wanted(tmp_path: Path) -> None:
-    """`--tail 0` is for following."""
+def test_a_tail_of_zero_returns_no_lines(tmp_path: Path) -> None:
+    """`--tail 0` is used with --follow."""
     (tmp_path / "a.log").write_text("old\n")
     assert list(logs.lines([tmp_path / "a.log"], tail=0, follow=False)) == []
 
 
-def test_following_yields_whole_lines_and_survives_a_new_file(tmp_path: Path) -> None:
-    """A line is yielded once it is complete; a log started anew is read from its beginning."""
+def test_following_yields_complete_lines_also_of_a_new_file(tmp_path: Path) -> None:
+    """A recreated log is read from its beginning."""
     file = tmp_path / "a.log"
     file.write_text("first\nsec")
     following = logs.lines([file], tail=1, follow=True)

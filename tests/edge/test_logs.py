@@ -10,15 +10,15 @@ from kwokfleet.cli import logging
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream with isatty."""
 
     def isatty(self) -> bool:
-        """Say so."""
+        """Return True."""
         return True
 
 
 def logged(stream: io.StringIO, log_format: settings.LogFormat = settings.LogFormat.AUTO) -> str:
-    """Log three lines of rising weight at level info, and return what came out."""
+    """Log at debug, info and error with level info; return the output."""
     logging.configure(settings.LogLevel.INFO, log_format, stream=stream)
     log = structlog.get_logger()
     log.debug("too_small")
@@ -27,16 +27,16 @@ def logged(stream: io.StringIO, log_format: settings.LogFormat = settings.LogFor
     return stream.getvalue()
 
 
-def test_json_where_nobody_looks() -> None:
-    """In a pipe or a container each line is one JSON object, with time and level."""
+def test_the_default_format_without_a_terminal_is_json() -> None:
+    """Each line is one JSON object with time and level."""
     first, second = (json.loads(line) for line in logged(io.StringIO()).splitlines())
     assert (first["event"], first["level"], first["fleet"], first["changes"]) == ("pass_done", "info", "gpu-lab", 3)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", first["timestamp"])
     assert second["level"] == "error"
 
 
-def test_text_on_a_terminal() -> None:
-    """People get words and colours."""
+def test_the_default_format_on_a_terminal_is_text() -> None:
+    """With colours."""
     text = logged(Terminal())
     assert "pass_done" in text
     assert "\x1b[" in text
@@ -44,15 +44,15 @@ def test_text_on_a_terminal() -> None:
 
 
 def test_the_format_can_be_forced() -> None:
-    """`--log-format json` on a terminal, `console` in a file: without colours there."""
+    """`--log-format json` on a terminal; `console` in a file, without colours."""
     assert json.loads(logged(Terminal(), settings.LogFormat.JSON).splitlines()[0])["event"] == "pass_done"
     text = logged(io.StringIO(), settings.LogFormat.CONSOLE)
     assert "pass_done" in text
     assert "\x1b[" not in text
 
 
-def test_an_exception_is_kept_whole_in_json() -> None:
-    """Nothing is lost silently: type, message and frames are in the line."""
+def test_an_exception_is_complete_in_json() -> None:
+    """The line has type, message and frames."""
     stream = io.StringIO()
     logging.configure(settings.LogLevel.INFO, settings.LogFormat.JSON, stream=stream)
     try:
@@ -65,8 +65,8 @@ def test_an_exception_is_kept_whole_in_json() -> None:
 
 
 @pytest.mark.parametrize("log_format", [settings.LogFormat.JSON, settings.LogFormat.CONSOLE])
-def test_what_variables_hold_is_not_logged_with_an_exception(log_format: settings.LogFormat) -> None:
-    """A token in some variable on the way does not end up in a log."""
+def test_values_of_variables_are_not_logged_with_an_exception(log_format: settings.LogFormat) -> None:
+    """A variable may hold a token."""
     out = io.StringIO()
     logging.configure(settings.LogLevel.INFO, log_format, stream=out, colors=False)
     token = str(hash("very secret"))

@@ -12,7 +12,7 @@ from tests.harness import waiting
 
 @pytest.fixture
 def where(tmp_path: Path) -> state.ClusterFolder:
-    """Make a cluster's folder, with room for pid files."""
+    """Create a cluster folder with a folder for pid files."""
     folder = state.cluster_folder(tmp_path, "demo")
     folder.pid_file("etcd").parent.mkdir(parents=True)
     return folder
@@ -20,7 +20,7 @@ def where(tmp_path: Path) -> state.ClusterFolder:
 
 @pytest.fixture
 def stranger() -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process that has nothing to do with any cluster."""
+    """Run a process that belongs to no cluster."""
     with subprocess.Popen(["/bin/sleep", "600"]) as process:
         yield process
         process.kill()
@@ -36,39 +36,37 @@ def start(program: Path) -> subprocess.Popen[bytes]:
 def test_components_are_found_by_program_and_folder(
     where: state.ClusterFolder, stranger: subprocess.Popen[bytes]
 ) -> None:
-    """Only a component run by its link in the folder counts, whatever the pid files say."""
+    """Only a process of the folder's link is a component; pid files do not matter."""
     neighbour = state.cluster_folder(where.data_dir, "demo2")
     nested = state.cluster_folder(Path(f"{where.data_dir}/mnt{where.data_dir}"), "demo")
-    mine = start(where.program("etcd"))
+    etcd = start(where.program("etcd"))
     others = [
         start(neighbour.program("etcd")),
-        start(nested.program("etcd")),  # its path contains the whole of ours
+        start(nested.program("etcd")),  # its path contains our path
         start(where.program("vim")),
     ]
     where.pid_file("etcd").write_text(str(stranger.pid))
     try:
-        (found,) = processes.find_processes(where)
-        assert (found.component, found.pid) == ("etcd", mine.pid)
-        processes.stop(where, [found])
-        assert mine.wait(10) == -signal.SIGKILL
-        assert [each.poll() for each in (*others, stranger)] == [None] * 4
+        (component,) = processes.find_processes(where)
+        assert (component.component, component.pid) == ("etcd", etcd.pid)
+        processes.stop(where, [component])
+        assert etcd.wait(10) == -signal.SIGKILL
+        assert [process.poll() for process in (*others, stranger)] == [None] * 4
     finally:
-        for each in (mine, *others):
-            each.kill()
-            each.wait()
+        for process in (etcd, *others):
+            process.kill()
+            process.wait()
 
 
-def test_a_number_that_changed_hands_is_not_killed(
-    where: state.ClusterFolder, stranger: subprocess.Popen[bytes]
-) -> None:
-    """Between looking and killing, a process may end and its number go to another."""
+def test_a_reused_pid_is_not_killed(where: state.ClusterFolder, stranger: subprocess.Popen[bytes]) -> None:
+    """The pid may be reused between the search and the kill."""
     stale = processes.RunningProcess("etcd", stranger.pid, started=1.0, memory=0)
     processes.stop(where, [stale])
     assert stranger.poll() is None
 
 
-def test_pid_files_are_made_true(where: state.ClusterFolder, stranger: subprocess.Popen[bytes]) -> None:
-    """Kwokctl believes these files: a stale number goes, a missing one comes."""
+def test_pid_files_are_corrected(where: state.ClusterFolder, stranger: subprocess.Popen[bytes]) -> None:
+    """Kwokctl trusts them: stale ones are deleted, missing ones written."""
     where.pid_file("etcd").write_text(str(stranger.pid))
     running = [processes.RunningProcess("kube-apiserver", os.getpid(), started=1.0, memory=0)]
     processes.correct_pid_files(where, running)
@@ -76,8 +74,8 @@ def test_pid_files_are_made_true(where: state.ClusterFolder, stranger: subproces
     assert where.pid_file("kube-apiserver").read_text() == str(os.getpid())
 
 
-def test_whatever_is_started_while_we_look_is_stopped_too(where: state.ClusterFolder) -> None:
-    """A kwokctl left alone by a killed `up` goes on starting components: none of them survives."""
+def test_components_started_during_the_stop_are_stopped(where: state.ClusterFolder) -> None:
+    """A kwokctl of a killed `up` continues to start components."""
     (where.root / "bin").mkdir()
     (where.root / "bin/etcd").symlink_to("/bin/sleep")
     script = f"for i in 1 2 3 4 5 6 7 8 9 10; do {where.root}/bin/etcd 600 & done; wait"

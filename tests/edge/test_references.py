@@ -1,4 +1,4 @@
-"""Files that Fleets refer to: which they are, so that they can be watched."""
+"""Files that Fleets refer to, for the file watcher."""
 
 from pathlib import Path
 
@@ -15,14 +15,14 @@ NODES = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"
 
 
 def referred(tmp_path: Path, name: str) -> dict[str, str]:
-    """Return what a Fleet in a folder of its own refers to."""
+    """Return the files that a Fleet refers to."""
     (tmp_path / "fleets").mkdir(exist_ok=True)
     (tmp_path / "fleets" / "a.yaml").write_text(FLEET.format(name=name))
     return dict(loader.Loader().load(tmp_path / "fleets").references)
 
 
-def test_a_file_beside_the_folder_is_told_with_its_digest(tmp_path: Path) -> None:
-    """Which is of its contents: another one, if they change."""
+def test_a_referenced_file_is_returned_with_its_digest(tmp_path: Path) -> None:
+    """The digest changes with the contents."""
     (tmp_path / "n.yaml").write_text(NODES)
     first = referred(tmp_path, "../n.yaml")
     (tmp_path / "n.yaml").write_text(NODES + "# more\n")
@@ -32,12 +32,12 @@ def test_a_file_beside_the_folder_is_told_with_its_digest(tmp_path: Path) -> Non
     assert first != second
 
 
-def test_a_file_that_is_missing_is_told_too(tmp_path: Path) -> None:
-    """It may come, and then the Fleet is right."""
+def test_a_missing_referenced_file_is_returned(tmp_path: Path) -> None:
+    """The Fleet becomes valid when it is created."""
     assert referred(tmp_path, "../n.yaml") == {str(tmp_path / "n.yaml"): ""}
 
 
-def test_what_may_not_be_referred_to_is_not_told(tmp_path: Path) -> None:
-    """Nobody makes us watch /etc."""
+def test_a_rejected_reference_is_not_returned(tmp_path: Path) -> None:
+    """A Fleet must not make the daemon watch /etc."""
     for name in ("/etc/passwd", "../../../../../../../../etc/passwd", "a\\0b"):
         assert referred(tmp_path, name) == {}

@@ -1,4 +1,4 @@
-"""Which revision a folder has, with the real git."""
+"""Revision of a folder, with the real git."""
 
 import os
 import stat
@@ -13,22 +13,22 @@ from tests.harness.git_repository import Repository
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
-    """Make a repository with one commit: `fleets/a.yaml`."""
-    made = Repository(tmp_path / "work")
-    made.commit(fleets__a="a: 1\n")
-    return made
+    """Create a repository with one commit: `fleets/a.yaml`."""
+    repository = Repository(tmp_path / "work")
+    repository.commit(fleets__a="a: 1\n")
+    return repository
 
 
-def test_a_checkout_shows_its_commit_and_branch(repository: Repository) -> None:
-    """For its top, a folder in it and a file in it."""
-    wanted = Revision(repository.git("rev-parse", "HEAD"), "main")
+def test_a_checkout_has_its_commit_and_branch(repository: Repository) -> None:
+    """For its root, a folder and a file in it."""
+    expected = Revision(repository.git("rev-parse", "HEAD"), "main")
     for path in ("", "fleets", "fleets/a.yaml"):
-        assert revision_lookup.find_revision(repository.root / path, "d") == wanted
+        assert revision_lookup.find_revision(repository.root / path, "d") == expected
 
 
 @pytest.mark.parametrize("change", ["changed", "staged", "untracked", "deleted"])
-def test_files_that_differ_from_the_commit_show(repository: Repository, change: str) -> None:
-    """Changed, staged, new, gone; and what differs elsewhere in the checkout does not count."""
+def test_files_that_differ_from_the_commit_make_it_dirty(repository: Repository, change: str) -> None:
+    """Changed, staged, new or deleted; changes outside the folder do not count."""
     repository.write(**({"fleets__new": "n: 1\n"} if change == "untracked" else {"fleets__a": "a: 2\n"}))
     if change == "staged":
         repository.git("add", "--all")
@@ -40,16 +40,16 @@ def test_files_that_differ_from_the_commit_show(repository: Repository, change: 
     assert revision_lookup.find_revision(repository.root / "fleets").dirty is False
 
 
-def test_a_detached_head_and_a_linked_worktree_show_their_commit(repository: Repository, tmp_path: Path) -> None:
-    """Without a branch there is none to show."""
+def test_a_detached_head_and_a_linked_worktree_have_their_commit(repository: Repository, tmp_path: Path) -> None:
+    """A detached HEAD has no branch."""
     first = repository.git("rev-parse", "HEAD")
     repository.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "linked"))
     repository.commit(fleets__a="a: 2\n")
     assert revision_lookup.find_revision(tmp_path / "linked" / "fleets") == Revision(first)
 
 
-def test_a_folder_that_is_none_of_the_commit_s_shows_its_contents(repository: Repository, tmp_path: Path) -> None:
-    """Ignored or not added, although in a checkout; or in none; or in one without a commit."""
+def test_an_untracked_folder_has_its_digest_as_revision(repository: Repository, tmp_path: Path) -> None:
+    """Ignored, not added, outside a checkout, or in one without a commit."""
     (repository.root / ".gitignore").write_text("build\n")
     repository.commit()
     for name in ("build", "new"):
@@ -63,16 +63,16 @@ def test_a_folder_that_is_none_of_the_commit_s_shows_its_contents(repository: Re
     assert revision_lookup.find_revision(tmp_path / "nowhere" / "at all", "d") == Revision(digest="d")
 
 
-def test_asking_writes_nothing(repository: Repository) -> None:
-    """Who watches the folder would be woken by it, for ever."""
-    (repository.root / "fleets" / "a.yaml").touch()  # git would like to note that nothing changed
+def test_the_lookup_writes_nothing(repository: Repository) -> None:
+    """A write would wake the file watcher in a loop."""
+    (repository.root / "fleets" / "a.yaml").touch()  # git would update its index
     before = {path: path.stat().st_mtime_ns for path in repository.root.rglob("*")}
     revision_lookup.find_revision(repository.root / "fleets")
     assert {path: path.stat().st_mtime_ns for path in repository.root.rglob("*")} == before
 
 
 def fake_git(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `git` be a script."""
+    """Replace `git` by a script."""
     program = folder / "git"
     folder.mkdir()
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -88,10 +88,10 @@ def fake_git(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
         "exec sleep 60",
     ],
 )
-def test_where_git_does_not_tell_its_files_do(
+def test_without_an_answer_of_git_its_files_are_read(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, *, packed: bool
 ) -> None:
-    """It refuses files of another user, or takes too long: the commit is known, not whether files differ."""
+    """For files of another user or at a timeout: the commit is known, but not whether files differ."""
     head = repository.git("rev-parse", "HEAD")
     if packed:
         repository.git("pack-refs", "--all")
@@ -100,18 +100,18 @@ def test_where_git_does_not_tell_its_files_do(
     assert revision_lookup.find_revision(repository.root / "fleets", "d") == Revision(head, "main", dirty=None)
 
 
-def test_without_git_a_worktree_s_files_tell(
+def test_without_git_the_files_of_a_worktree_are_read(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its branch is kept with the repository that it is linked to."""
+    """Its branch is in the repository that it is linked to."""
     repository.git("worktree", "add", "--quiet", "-b", "side", str(tmp_path / "linked"))
     head = repository.git("rev-parse", "HEAD")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert revision_lookup.find_revision(tmp_path / "linked" / "fleets", "d") == Revision(head, "side", dirty=None)
 
 
-def test_git_sync_s_link_shows_its_commit(tmp_path: Path) -> None:
-    """Its target is named after it, whether or not there is a repository behind."""
+def test_the_link_of_git_sync_has_its_commit(tmp_path: Path) -> None:
+    """The name of its target is the commit, also without a repository."""
     commit = "c" * 40
     (tmp_path / ".worktrees" / commit / "fleets").mkdir(parents=True)
     (tmp_path / "current").symlink_to(f".worktrees/{commit}")
@@ -120,7 +120,7 @@ def test_git_sync_s_link_shows_its_commit(tmp_path: Path) -> None:
 
 
 def test_landmarks_change_with_the_commit(repository: Repository, tmp_path: Path) -> None:
-    """A commit, another branch: each changes one of the files to watch."""
+    """A commit or another branch changes one of the watched files."""
 
     def state() -> list[str]:
         return [path.read_text() for path in revision_lookup.git_state_files(repository.root / "fleets")]
@@ -130,5 +130,5 @@ def test_landmarks_change_with_the_commit(repository: Repository, tmp_path: Path
     states.append(state())
     repository.git("switch", "--quiet", "--create", "side")
     states.append(state())
-    assert len({str(each) for each in states}) == 3
+    assert len({str(state) for state in states}) == 3
     assert revision_lookup.git_state_files(tmp_path) == ()

@@ -35,7 +35,7 @@ class _Backend:
     def stop_orphan(self) -> str:
         return ""
 
-    def start(self, *_args: object) -> Any:  # noqa: ANN401  # stands for a kwok that never exits by itself
+    def start(self, *_args: object) -> Any:  # noqa: ANN401  # a kwok that does not exit
         kwok = Mock(spec=pod_backend.PodKwok, pod="kwok-0", port=0, pid=0, ran_s=0.0)
         kwok.exit_reason.return_value = None
         return kwok
@@ -84,13 +84,13 @@ def response(request: pytest.FixtureRequest) -> Iterator[flags.ServerAddress]:
     """Serve one response, byte by byte as the parameter says, then close the connection."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
 
-        def answer() -> None:
+        def serve() -> None:
             connection, _ = listener.accept()
             with connection:
                 connection.recv(1 << 16)
                 connection.sendall(request.param)
 
-        thread = threading.Thread(target=answer, daemon=True)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield flags.ServerAddress("127.0.0.1", listener.getsockname()[1])
         thread.join(JOIN_S)

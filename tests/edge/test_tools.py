@@ -17,7 +17,7 @@ PACKAGES = [tool.go_package for tool in tools.TOOLS]
 
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put the stand-in compiler first on PATH; return the file that lists the packages it built."""
+    """Put the fake compiler first on PATH; return the file that lists the packages it built."""
     program = fake_releases.write_compiler(tmp_path / "compiler")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     return program.with_name("built")

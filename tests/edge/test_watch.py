@@ -1,4 +1,4 @@
-"""Files watched, on a real file system."""
+"""File watcher, on a real file system."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ from tests.harness.tree_reader import DEADLINE_S, TreeReader, watch_tree
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
 
-# how people write files
+# ways to write a file
 
 
 def overwrite(path: Path) -> None:
@@ -24,12 +24,12 @@ def overwrite(path: Path) -> None:
 
 
 def replace(path: Path) -> None:
-    """Write beside it and rename, as `sed -i` and most editors do."""
+    """Write a new file and rename it, as `sed -i` and most editors do."""
     subprocess.run(["sed", "-i", "s/first/second/", str(path)], check=True)  # noqa: S607
 
 
 def vim(path: Path) -> None:
-    """Rename the old one away, write a new one, remove the old one: vim with a backup."""
+    """Rename the old file, write a new one, delete the old one: vim with a backup."""
     backup = path.with_name(path.name + "~")
     path.rename(backup)
     path.write_text("second")
@@ -37,7 +37,7 @@ def vim(path: Path) -> None:
 
 
 def in_steps(path: Path) -> None:
-    """Keep it open, and write in pieces."""
+    """Write in pieces to an open file."""
     with path.open("w") as stream:
         for letter in "second":
             stream.write(letter)
@@ -45,7 +45,7 @@ def in_steps(path: Path) -> None:
 
 
 def move_in(path: Path) -> None:
-    """Move a file of elsewhere over it."""
+    """Move another file over it."""
     other = path.parent.parent / "elsewhere"
     other.write_text("second")
     other.rename(path)
@@ -57,8 +57,8 @@ WRITERS = [overwrite, replace, vim, in_steps, move_in]
 @pytest.mark.usefixtures("by_events")
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize("single", [False, True])
-def test_every_way_to_save_is_seen(tree: Path, write: Callable[[Path], None], *, single: bool) -> None:
-    """In a folder, and of a file that is watched by itself; twice, because watches die with what they were for."""
+def test_every_way_to_save_is_detected(tree: Path, write: Callable[[Path], None], *, single: bool) -> None:
+    """In a watched folder and for a watched file; twice, because a watch ends with its inode."""
     path = tree / "a.yaml"
     reader = TreeReader(path if single else tree)
     with watch_tree(reader.path, reader):
@@ -70,7 +70,7 @@ def test_every_way_to_save_is_seen(tree: Path, write: Callable[[Path], None], *,
 
 
 @pytest.mark.usefixtures("by_events")
-def test_files_and_folders_come_and_go(tree: Path) -> None:
+def test_created_and_deleted_files_and_folders_are_detected(tree: Path) -> None:
     """At any depth, at once."""
     reader = TreeReader(tree)
     with watch_tree(tree, reader):
@@ -87,8 +87,8 @@ def test_files_and_folders_come_and_go(tree: Path) -> None:
 
 
 @pytest.mark.usefixtures("by_events")
-def test_a_file_that_becomes_readable_is_seen(tree: Path) -> None:
-    """Its contents stay, its mode changes."""
+def test_a_file_that_becomes_readable_is_detected(tree: Path) -> None:
+    """Only its mode changes."""
     calls = TreeReader(tree)
     with watch_tree(tree, calls):
         (tree / "a.yaml").chmod(0o600)
@@ -96,8 +96,8 @@ def test_a_file_that_becomes_readable_is_seen(tree: Path) -> None:
 
 
 @pytest.mark.usefixtures("by_events")
-def test_reading_is_no_change(tree: Path) -> None:
-    """Who is called reads, and must not be called again for that, for ever."""
+def test_a_read_is_not_a_change(tree: Path) -> None:
+    """The callback reads; that must not cause a loop."""
     reader = TreeReader(tree)
     with watch_tree(tree, reader):
         (tree / "a.yaml").write_text("second")
@@ -109,7 +109,7 @@ def test_reading_is_no_change(tree: Path) -> None:
 
 
 def swap(link: Path, target: str) -> None:
-    """Replace a link in one step, as the kubelet and git-sync do it."""
+    """Replace a link atomically, as the kubelet and git-sync do."""
     part = link.with_name(link.name + "_tmp")
     part.symlink_to(target)
     part.replace(link)
@@ -118,7 +118,7 @@ def swap(link: Path, target: str) -> None:
 @pytest.mark.usefixtures("by_events")
 @pytest.mark.parametrize("single", [False, True])
 def test_a_config_map_volume_is_followed(tmp_path: Path, *, single: bool) -> None:
-    """Swap after swap, the old folder removed each time; also if one file of it is watched."""
+    """Over several swaps, with the old folder deleted; also for one watched file."""
     for version in range(4):
         (tmp_path / f"..v{version}").mkdir()
         (tmp_path / f"..v{version}" / "a.yaml").write_text(f"version {version}")
@@ -135,8 +135,8 @@ def test_a_config_map_volume_is_followed(tmp_path: Path, *, single: bool) -> Non
 @pytest.mark.usefixtures("by_events")
 @pytest.mark.parametrize("inside", ["", "fleets", "a/b/fleets"])
 @pytest.mark.parametrize("absolute", [False, True])
-def test_a_swapped_link_on_the_way_is_followed(tmp_path: Path, inside: str, *, absolute: bool) -> None:
-    """The folder itself, its parent, one further up; and what happens in the new one afterwards."""
+def test_a_swapped_link_in_the_path_is_followed(tmp_path: Path, inside: str, *, absolute: bool) -> None:
+    """The folder, its parent or a folder above; changes in the new target are detected."""
     for version in range(4):
         (tmp_path / f"v{version}" / inside).mkdir(parents=True)
         (tmp_path / f"v{version}" / inside / "a.yaml").write_text(f"version {version}")
@@ -154,8 +154,8 @@ def test_a_swapped_link_on_the_way_is_followed(tmp_path: Path, inside: str, *, a
             shutil.rmtree(tmp_path / f"v{version - 1}")
 
 
-def test_links_that_lead_round_in_circles_do_no_harm(tmp_path: Path) -> None:
-    """Once they are mended, files are seen."""
+def test_circular_links_do_no_harm(tmp_path: Path) -> None:
+    """Files are detected once the links are fixed."""
     (tmp_path / "loop").symlink_to("loop")
     reader = TreeReader(tmp_path / "loop" / "x")
     with watch_tree(reader.path, reader, poll_s=0.05):
@@ -165,12 +165,12 @@ def test_links_that_lead_round_in_circles_do_no_harm(tmp_path: Path) -> None:
         reader.wait_for("there")
 
 
-# what comes and goes
+# created and deleted folders
 
 
 @pytest.mark.usefixtures("by_events")
-def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
-    """However much of the way is missing."""
+def test_a_missing_folder_is_watched_for(tmp_path: Path) -> None:
+    """Also if its parents are missing."""
     reader = TreeReader(tmp_path / "a" / "b" / "c")
     with watch_tree(reader.path, reader):
         reader.path.mkdir(parents=True)
@@ -181,8 +181,8 @@ def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("by_events")
-def test_a_folder_that_is_deleted_and_comes_back_is_seen(tmp_path: Path) -> None:
-    """Again and again, with its parent or without; inodes may be used again."""
+def test_a_deleted_and_recreated_folder_is_detected(tmp_path: Path) -> None:
+    """Repeatedly, with or without its parent; inodes may be reused."""
     reader = TreeReader(tmp_path / "parent" / "tree")
     reader.path.mkdir(parents=True)
     with watch_tree(reader.path, reader):
@@ -196,8 +196,8 @@ def test_a_folder_that_is_deleted_and_comes_back_is_seen(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("by_events")
-def test_a_folder_that_is_made_anew_at_once_is_seen(tmp_path: Path) -> None:
-    """Before anybody has looked: it may even have the same inode, whose watch is dead."""
+def test_a_folder_that_is_recreated_at_once_is_detected(tmp_path: Path) -> None:
+    """It may have the same inode, whose watch has ended."""
     reader = TreeReader(tmp_path / "tree")
     reader.path.mkdir()
     with watch_tree(reader.path, reader):
@@ -210,8 +210,8 @@ def test_a_folder_that_is_made_anew_at_once_is_seen(tmp_path: Path) -> None:
             reader.wait_for(f"life {number}")
 
 
-def test_a_folder_further_up_that_is_moved_away_and_back_is_seen(tmp_path: Path, tree: Path) -> None:
-    """Nobody is told of that: it is found by looking at the names on the way, as a mount would be."""
+def test_a_parent_folder_that_is_moved_and_moved_back_is_detected(tmp_path: Path, tree: Path) -> None:
+    """There is no event for it, as for a mount: the folders of the path are polled."""
     deep = tmp_path / "up" / "x" / "y"
     deep.mkdir(parents=True)
     tree.rename(deep / "tree")
@@ -226,12 +226,12 @@ def test_a_folder_further_up_that_is_moved_away_and_back_is_seen(tmp_path: Path,
         reader.wait_for("third")
 
 
-# files that others refer to
+# referenced files
 
 
 @pytest.mark.usefixtures("by_events")
-def test_files_outside_are_watched_when_asked_for(tmp_path: Path, tree: Path) -> None:
-    """From the beginning, or from then on."""
+def test_requested_files_outside_the_folder_are_watched(tmp_path: Path, tree: Path) -> None:
+    """From the start, or added later."""
     other, third = tmp_path / "stages" / "x.yaml", tmp_path / "traces" / "y.csv"
     for path in (other, third):
         path.parent.mkdir()
@@ -247,12 +247,12 @@ def test_files_outside_are_watched_when_asked_for(tmp_path: Path, tree: Path) ->
         calls.wait_for("second")
 
 
-# storms
+# many events
 
 
 @pytest.mark.usefixtures("by_events")
-def test_a_storm_is_few_calls_and_its_last_word_is_heard(tree: Path) -> None:
-    """Two hundred saves, and each of them is many events."""
+def test_many_writes_cause_few_calls_and_the_last_is_detected(tree: Path) -> None:
+    """Two hundred writes, each with several events."""
     reader = TreeReader(tree)
     saves, began = 200, time.monotonic()
     with watch_tree(tree, reader):

@@ -1,4 +1,4 @@
-"""Files watched where there are no events, or no longer; and the end of watching."""
+"""File watcher without events, or after the loss of events; and close."""
 
 import ctypes
 import os
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 # no events
 
 
-def test_without_events_files_are_looked_at(tree: Path) -> None:
-    """Content, names, links and folders; also when size and times are the old ones."""
+def test_without_events_files_are_polled(tree: Path) -> None:
+    """Contents, names, links and folders; also with equal size and times."""
     reader = TreeReader(tree)
     with watch_tree(tree, reader, poll_s=0.05, events=False) as watching:
         assert watching.polling == "requested"
@@ -43,10 +43,10 @@ def test_without_events_files_are_looked_at(tree: Path) -> None:
         reader.wait_for("back")
 
 
-def test_looking_does_not_follow_links_out_of_the_folder(
+def test_polling_does_not_follow_links_out_of_the_folder(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One to / would have us look at everything there is; one within is followed, even to a hidden folder."""
+    """A link to / would poll the whole disk; a link inside is followed, also to a hidden folder."""
     (tree / ".hidden").mkdir()
     (tree / ".hidden" / "b.yaml").write_text("hidden")
     (tree / "inside").symlink_to(".hidden")
@@ -67,24 +67,24 @@ def test_looking_does_not_follow_links_out_of_the_folder(
     assert str(tree / "link") not in listed
 
 
-def test_a_quiet_folder_without_events_is_left_in_peace(tree: Path) -> None:
-    """Looking finds nothing new, so nobody is called, once the files are a little older."""
+def test_polling_an_unchanged_folder_causes_no_calls(tree: Path) -> None:
+    """Once the files are a little older."""
     reader = TreeReader(tree)
     with watch_tree(tree, reader, poll_s=0.02, events=False):
         reader.wait_until_quiet()
 
 
-inotify = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+inotify = pytest.mark.skipif(sys.platform != "linux", reason="inotify exists only on Linux")
 
 
 def full(_: object = None) -> None:
-    """Fail as inotify does when its table is full."""
+    """Fail as inotify does at its limit of watches."""
     raise OSError(28, "inotify watch limit reached")
 
 
 @pytest.mark.usefixtures("by_events")
-def test_a_full_table_of_watches_is_said_and_done_without(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are looked at instead, more often; when there is room again, events are back."""
+def test_polling_replaces_events_at_the_limit_of_watches(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is logged; events return when watches are available."""
     monkeypatch.setattr(file_watcher, "QUICK_POLL_S", 0.05)
     monkeypatch.setattr(file_watcher, "SLOW_POLL_S", 0.2)
     monkeypatch.setattr(file_watcher, "Observer", full)
@@ -97,14 +97,14 @@ def test_a_full_table_of_watches_is_said_and_done_without(tree: Path, monkeypatc
         waiting.until(lambda: not watching.polling, deadline_s=DEADLINE_S)
         (tree / "a.yaml").write_text("third")
         reader.wait_for("third")
-    assert [each["event"] for each in logged] == ["file_events_unavailable", "file_events_available"]
+    assert [entry["event"] for entry in logged] == ["file_events_unavailable", "file_events_available"]
     assert logged[0]["reason"] == "inotify watch limit reached"
 
 
 @inotify
-def test_a_table_that_becomes_full_further_down_is_noticed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder itself can be watched, those below it cannot: nobody tells, so it is asked."""
-    from watchdog.observers import inotify_c  # noqa: PLC0415 - there is none elsewhere
+def test_the_limit_of_watches_is_detected_below_the_folder(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder can be watched, but not its subfolders; there is no error, so it is checked."""
+    from watchdog.observers import inotify_c  # noqa: PLC0415 - exists only on Linux
 
     (tree / "b" / "c").mkdir(parents=True)
     real = inotify_c.inotify_add_watch
@@ -125,23 +125,23 @@ def test_a_table_that_becomes_full_further_down_is_noticed(tree: Path, monkeypat
 
 
 @inotify
-def test_a_listener_that_dies_is_replaced(tree: Path) -> None:
-    """Whoever of them it is, and whatever it died of."""
+def test_a_failed_listener_is_replaced(tree: Path) -> None:
+    """Any of the threads, after any error."""
     reader = TreeReader(tree)
     with watch_tree(tree, reader):
         for number in range(2):
             before = reader.calls
-            next(each for each in threading.enumerate() if type(each).__name__ == "InotifyFD").stop()  # type: ignore[attr-defined]
+            next(thread for thread in threading.enumerate() if type(thread).__name__ == "InotifyFD").stop()  # type: ignore[attr-defined]
             waiting.until(lambda before=before: reader.calls > before, deadline_s=DEADLINE_S)  # type: ignore[misc]
             (tree / "a.yaml").write_text(f"life {number}")
             reader.wait_for(f"life {number}")
 
 
-# ends
+# close
 
 
-def test_closing_ends_all_and_may_be_done_twice_or_from_within(tree: Path) -> None:
-    """Nobody is called afterwards."""
+def test_close_can_be_called_twice_or_in_a_callback(tree: Path) -> None:
+    """There are no calls afterwards."""
     closed = threading.Event()
     watching: list[file_watcher.FileWatcher] = []
 

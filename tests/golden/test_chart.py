@@ -1,4 +1,4 @@
-"""The Helm chart and the kustomize overlays say the same, each in its own language."""
+"""The Helm chart and the kustomize overlays render the same objects."""
 
 from pathlib import Path
 
@@ -12,26 +12,26 @@ from tests.harness import deploy_manifests, python_files
 
 
 @pytest.mark.parametrize("variant", deploy_manifests.VARIANTS)
-def test_the_chart_says_what_the_overlay_says(variant: str, tmp_path: Path) -> None:
-    """The same objects, but for the namespace: that is Helm's to make."""
-    told = deploy_manifests.by_key(deploy_manifests.helm_template(*deploy_manifests.VARIANTS[variant]))
-    wanted = deploy_manifests.by_key(deploy_manifests.kustomize(variant, tmp_path))
-    del wanted[objects.ObjectKey("v1", "Namespace", "", deploy_manifests.NAMESPACE)]
-    assert told.keys() == wanted.keys()
-    for key, manifest in wanted.items():
-        assert told[key] == manifest, key
+def test_the_chart_equals_the_overlay(variant: str, tmp_path: Path) -> None:
+    """Except for the Namespace, which Helm creates."""
+    chart = deploy_manifests.by_key(deploy_manifests.helm_template(*deploy_manifests.VARIANTS[variant]))
+    overlay = deploy_manifests.by_key(deploy_manifests.kustomize(variant, tmp_path))
+    del overlay[objects.ObjectKey("v1", "Namespace", "", deploy_manifests.NAMESPACE)]
+    assert chart.keys() == overlay.keys()
+    for key, manifest in overlay.items():
+        assert chart[key] == manifest, key
 
 
 def test_every_variant_is_compared() -> None:
-    """A new overlay or component must be named."""
+    """A new overlay or component must be added."""
     folders = (*deploy_manifests.DEPLOY.glob("overlays/*"), *deploy_manifests.DEPLOY.glob("components/*"))
-    assert {"base", *(str(each.relative_to(deploy_manifests.DEPLOY)) for each in folders)} == set(
+    assert {"base", *(str(folder.relative_to(deploy_manifests.DEPLOY)) for folder in folders)} == set(
         deploy_manifests.VARIANTS
     )
 
 
 def test_generated_files_are_up_to_date() -> None:
-    """The bundle of `kwokfleet install` is what `kubectl kustomize` renders; the chart's files are copies."""
+    """The bundle of `kwokfleet install` equals `kubectl kustomize`; the chart's files are copies."""
     render = python_files.load(deploy_manifests.DEPLOY / "render.py")
     texts: dict[Path, str] = render.files()
     assert {path for folder in render.folders() for path in folder.iterdir()} == texts.keys()
@@ -39,23 +39,23 @@ def test_generated_files_are_up_to_date() -> None:
         assert path.read_text() == text, f"{path} is not up to date: run make manifests"
 
 
-def test_a_release_in_another_namespace_leaves_nothing_in_ours() -> None:
-    """Objects, subjects of bindings, and nothing else: rights in kube-node-lease stay there."""
+def test_a_release_in_another_namespace_uses_only_that() -> None:
+    """For objects and subjects of bindings; rights in kube-node-lease stay."""
     options = ("--set", "monitoring.enabled=true,viewer.enabled=true,kwokPods.enabled=true")
-    here = deploy_manifests.helm_template(*options)
-    there = deploy_manifests.helm_template(*options, namespace="elsewhere")
-    spaces = {each["metadata"].get("namespace", "") for each in here}
-    assert {each["metadata"].get("namespace", "") for each in there} == spaces - {"kwokfleet"} | {"elsewhere"}
-    subjects = [subject for each in there for subject in each.get("subjects", ())]
+    default = deploy_manifests.helm_template(*options)
+    other = deploy_manifests.helm_template(*options, namespace="elsewhere")
+    spaces = {manifest["metadata"].get("namespace", "") for manifest in default}
+    assert {manifest["metadata"].get("namespace", "") for manifest in other} == spaces - {"kwokfleet"} | {"elsewhere"}
+    subjects = [subject for manifest in other for subject in manifest.get("subjects", ())]
     assert subjects
     assert {subject["namespace"] for subject in subjects} == {"elsewhere"}
 
 
 @pytest.mark.parametrize("overlay", ["configmap", "shards"])
-def test_fleet_files_that_overlays_bring_along_are_sound(overlay: str, tmp_path: Path) -> None:
-    """As the pod finds them: a folder with what is in the ConfigMap."""
-    made = deploy_manifests.kustomize(f"overlays/{overlay}", tmp_path)
-    [files] = [each["data"] for each in made if each["metadata"]["name"] == "kwokfleet-fleets"]
+def test_fleet_files_of_overlays_are_valid(overlay: str, tmp_path: Path) -> None:
+    """In the pod: a folder with the files of the ConfigMap."""
+    manifests = deploy_manifests.kustomize(f"overlays/{overlay}", tmp_path)
+    [files] = [manifest["data"] for manifest in manifests if manifest["metadata"]["name"] == "kwokfleet-fleets"]
     folder = tmp_path / "fleets"
     folder.mkdir()
     for name, text in files.items():
@@ -63,7 +63,7 @@ def test_fleet_files_that_overlays_bring_along_are_sound(overlay: str, tmp_path:
     loaded = loader.Loader().load(folder)
     assert loaded.problems == ()
     assert loaded.tree.fleets
-    kwok_pods = {each["metadata"]["name"] for each in made if each["kind"] == "StatefulSet"}
+    kwok_pods = {manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == "StatefulSet"}
     assert {loaded.tree.controller.stateful_set} - {None} == kwok_pods
 
 
@@ -80,44 +80,53 @@ def test_fleet_files_that_overlays_bring_along_are_sound(overlay: str, tmp_path:
         ("networkPolicy.apiServerPorts[0]=0", "apiServerPorts"),
     ],
 )
-def test_values_that_mean_nothing_are_refused(options: str, named: str) -> None:
-    """By name, before anything is made."""
+def test_invalid_values_are_rejected(options: str, named: str) -> None:
+    """The error names the value, before any object is created."""
     done = deploy_manifests.try_helm_template("--set", options)
     assert done.returncode != 0
     assert named in done.stderr
 
 
-def test_what_values_ask_for_is_there() -> None:
-    """Another image, more options, ports and machines; and no policy where none is wanted."""
+def test_values_are_rendered() -> None:
+    """Image, options, ports and node selection; and no policy if it is disabled."""
     options = (
         "image.repository=registry.example.org/fleet,image.tag=next,imagePullSecrets[0].name=pull,"
         "extraArgs[0]=--interval=5m,nodeSelector.disk=ssd,tolerations[0].key=infra,tolerations[0].operator=Exists,"
         "networkPolicy.apiServerPorts[0]=8443,admissionPolicy.enabled=false,kwokPods.enabled=true"
     )
-    made = {(each["kind"], each["metadata"]["name"]): each for each in deploy_manifests.helm_template("--set", options)}
-    pod = made["Deployment", "kwokfleet"]["spec"]["template"]["spec"]
+    manifests = {
+        (manifest["kind"], manifest["metadata"]["name"]): manifest
+        for manifest in deploy_manifests.helm_template("--set", options)
+    }
+    pod = manifests["Deployment", "kwokfleet"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "registry.example.org/fleet:next"
     assert pod["containers"][0]["args"][-1] == "--interval=5m"
-    assert made["StatefulSet", "kwokfleet-kwok"]["spec"]["template"]["spec"]["containers"][0]["image"].endswith(":next")
+    assert manifests["StatefulSet", "kwokfleet-kwok"]["spec"]["template"]["spec"]["containers"][0]["image"].endswith(
+        ":next"
+    )
     for account in ("kwokfleet", "kwokfleet-kwok"):
-        assert made["ServiceAccount", account]["imagePullSecrets"] == [{"name": "pull"}]
+        assert manifests["ServiceAccount", account]["imagePullSecrets"] == [{"name": "pull"}]
     assert pod["nodeSelector"] == {"disk": "ssd"}
-    assert {each["key"] for each in pod["tolerations"]} >= {"infra", "node.kubernetes.io/unreachable"}
+    assert {toleration["key"] for toleration in pod["tolerations"]} >= {"infra", "node.kubernetes.io/unreachable"}
     for policy in ("kwokfleet", "kwokfleet-kwok"):
-        assert made["NetworkPolicy", policy]["spec"]["egress"][1]["ports"] == [{"port": 8443, "protocol": "TCP"}]
-    assert ("ValidatingAdmissionPolicy", "kwokfleet-fake-nodes-only") not in made
-    closed = deploy_manifests.helm_template("--set", "networkPolicy.enabled=false,kwokPods.enabled=true")
-    assert "NetworkPolicy" not in {each["kind"] for each in closed}
+        assert manifests["NetworkPolicy", policy]["spec"]["egress"][1]["ports"] == [{"port": 8443, "protocol": "TCP"}]
+    assert ("ValidatingAdmissionPolicy", "kwokfleet-fake-nodes-only") not in manifests
+    without_policy = deploy_manifests.helm_template("--set", "networkPolicy.enabled=false,kwokPods.enabled=true")
+    assert "NetworkPolicy" not in {manifest["kind"] for manifest in without_policy}
 
 
-def test_versions_are_this_version_s(tmp_path: Path) -> None:
-    """Of the image in the base, of the chart, and of kwok where people are told to get its kinds."""
+def test_versions_are_equal_to_the_package(tmp_path: Path) -> None:
+    """Of the image, of the chart, and of kwok in the instructions for its CRDs."""
     [chart] = deploy_manifests.parse((deploy_manifests.CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == kwokfleet.__version__
-    pods = [
-        each for each in deploy_manifests.kustomize("overlays/shards", tmp_path) if "template" in each.get("spec", {})
+    workloads = [
+        manifest
+        for manifest in deploy_manifests.kustomize("overlays/shards", tmp_path)
+        if "template" in manifest.get("spec", {})
     ]
-    images = {container["image"] for each in pods for container in each["spec"]["template"]["spec"]["containers"]}
+    images = {
+        container["image"] for workload in workloads for container in workload["spec"]["template"]["spec"]["containers"]
+    }
     assert images == {f"ghcr.io/kwokfleet/kwokfleet:{kwokfleet.__version__}"}
     for page in (deploy_manifests.CHART / "templates" / "NOTES.txt", deploy_manifests.DEPLOY / "README.md"):
         assert f"kustomize/crd?ref={versions.KWOK}" in page.read_text()

@@ -1,4 +1,4 @@
-"""What the shipped examples stand for, at one moment: whoever changes it must mean it."""
+"""Rendered objects of the shipped examples at a fixed time."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -24,13 +24,13 @@ EXAMPLES = sorted(path.stem for path in FLEETS.glob("*.yaml") if path.stem != "k
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example(name: str, golden_file: GoldenFiles) -> None:
-    """An example renders as it did: all names, a node of each pool, how each Stage is chosen, the first objects."""
+    """All names, one node per pool, the selectors of Stages, the first objects."""
     loaded = loader.Loader().load(FLEETS / f"{name}.yaml")
     assert loaded.problems == ()
-    golden_file.check(f"example-{name}.yaml", "".join(_shown(loaded.tree)))
+    golden_file.check(f"example-{name}.yaml", "".join(_summary(loaded.tree)))
 
 
-def _shown(tree: render.Tree) -> Iterator[str]:
+def _summary(tree: render.Tree) -> Iterator[str]:
     desired = render.Renderer().desired(tree, NOW)
     manifests = list(render.objects_to_create(tree, desired, NOW))
     yield from (f"# {line}\n" for line in _names(manifests))
@@ -62,7 +62,7 @@ def _names(manifests: list[Manifest]) -> Iterator[str]:
 
 
 def _without_steps(stage: Manifest) -> Manifest:
-    """Return a Stage without its patches: they are the library's."""
+    """Return a Stage without its patches, which belong to the library."""
     return {**stage, "spec": {key: value for key, value in stage["spec"].items() if key != "steps"}}
 
 

@@ -10,13 +10,13 @@ BINARIES = tuple((name, f"/bin/{name}") for name in versions.COMPONENTS)
 
 
 def test_plain_cluster(golden_file: GoldenFiles) -> None:
-    """What kwokctl is told when nothing special is asked for."""
+    """The kwokctl configuration of the default options."""
     text = json.dumps(kwokctl.configuration(state.Spec(binaries=BINARIES), PORTS), indent=2)
     golden_file.check("kwokctl-plain.json", text + "\n")
 
 
 def test_cluster_with_everything_passed_through(golden_file: GoldenFiles) -> None:
-    """A scheduler configuration and flags of one's own come after ours, so they win."""
+    """The user's scheduler configuration and flags come after ours, so they take precedence."""
     spec = state.Spec(
         port=6443,
         scheduler_config="/etc/my-scheduler.yaml",

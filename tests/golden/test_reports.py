@@ -1,4 +1,4 @@
-"""What a report says in the terminal and in pull requests: whoever changes it must mean it."""
+"""Reports in the terminal and in pull requests."""
 
 from kwokfleet.cli import report_view
 from kwokfleet.measure import compare
@@ -8,7 +8,7 @@ from tests.harness.golden_files import GoldenFiles
 
 
 def test_report_in_the_terminal(golden_file: GoldenFiles) -> None:
-    """Tables, sparklines, gates, gaps and troubles; then the same of a Run of which nothing is known."""
+    """Tables, sparklines, gates, gaps and failures; then a Run without data."""
     shown = [
         *report_view.lines(sample_results.sample_run(400, gap=(8, 12)).result),
         "",
@@ -18,11 +18,11 @@ def test_report_in_the_terminal(golden_file: GoldenFiles) -> None:
 
 
 def test_comparison_in_a_pull_request(golden_file: GoldenFiles) -> None:
-    """What got worse stands out."""
-    found = compare.compare(
+    """Regressions are highlighted."""
+    comparison = compare.compare(
         sample_results.sample_run(400).result, sample_results.sample_run(400, name="2", slower=1.3).result
     )
-    golden_file.check("report-diff.md", comparisons.to_markdown(found, compare.RegressionLimits()))
+    golden_file.check("report-diff.md", comparisons.to_markdown(comparison, compare.RegressionLimits()))
 
 
 def test_junit(golden_file: GoldenFiles) -> None:

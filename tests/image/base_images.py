@@ -1,7 +1,7 @@
 """Substitutes for the Containerfile's base images, for machines without access to an image registry.
 
-Debian's own packages make a Debian, by debootstrap, and the Go of this machine a golang image. What this machine needs
-to reach package registries (certificates, pip's settings, a Go module proxy) goes along.
+debootstrap creates a Debian image, and the host's Go becomes a golang image. They get the host's certificates, pip
+settings and Go module proxy to reach package registries.
 """
 
 import shutil
@@ -37,8 +37,8 @@ def missing() -> str:
         return ""
     asked = ("debootstrap", "--print-debs", "--variant=minbase", SUITE)
     with tempfile.TemporaryDirectory() as folder:
-        found = subprocess.run([*asked, folder], capture_output=True, text=True, timeout=BOOTSTRAP_S, check=False)
-    return "no image registry and no mirror of Debian in reach" if found.returncode else ""
+        probe = subprocess.run([*asked, folder], capture_output=True, text=True, timeout=BOOTSTRAP_S, check=False)
+    return "no image registry and no mirror of Debian in reach" if probe.returncode else ""
 
 
 def arguments(scratch: Path) -> list[str]:

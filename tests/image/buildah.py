@@ -34,8 +34,8 @@ def has(image: str) -> bool:
 
 def config(image: str) -> dict[str, Any]:
     """Return an image's configuration: user, entry point, environment, labels."""
-    found: dict[str, Any] = json.loads(run("inspect", "--type", "image", image))
-    return dict(found["Docker"]["config"])
+    inspected: dict[str, Any] = json.loads(run("inspect", "--type", "image", image))
+    return dict(inspected["Docker"]["config"])
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def mount_root(root: Path, spec: dict[str, Any]) -> None:
     """Mount the file system of the process in this mount namespace."""
     mount("--make-rprivate", "/")
     mount("--bind", root, root)
-    for target in ("proc", "dev", *(each.lstrip("/") for each in (*spec["empty"], *spec["folders"]))):
+    for target in ("proc", "dev", *(folder.lstrip("/") for folder in (*spec["empty"], *spec["folders"]))):
         (root / target).mkdir(parents=True, exist_ok=True)
     mount("--types", "proc", "proc", root / "proc")
     mount("--types", "tmpfs", "--options", "mode=755", "tmpfs", root / "dev")

@@ -37,9 +37,9 @@ class Image:
         """Its configuration."""
         return buildah.config(self.name)
 
-    def run(self, *command: str, **given: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401  # as Process has it
+    def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401  # as Process has it
         """Run a program of the image; return its result."""
-        process = Process(self, command, **given).start()
+        process = Process(self, command, **options).start()
         with process:
             out, err = process.communicate(timeout=RUN_S)
         return subprocess.CompletedProcess(command, process.returncode, out, err)
@@ -47,7 +47,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Process:
-    """What to run."""
+    """A program of the image with its environment and folders."""
 
     image: Image
     command: Sequence[str]
@@ -65,7 +65,7 @@ class Process:
             "folder": config["WorkingDir"],
             "user": self.user,
             "command": list(self.command),
-            "environment": dict(each.split("=", 1) for each in config["Env"]) | dict(self.environment),
+            "environment": dict(variable.split("=", 1) for variable in config["Env"]) | dict(self.environment),
             "folders": {target: str(source) for target, source in self.folders.items()},
             "empty": list(self.empty),
         }
@@ -113,52 +113,54 @@ class Pod:
     @contextmanager
     def running(self) -> Iterator[Daemon]:
         """Run it, on a free port, until the block ends."""
-        made = Daemon(self._process().start())
-        with made.process:
+        daemon = Daemon(self._process().start())
+        with daemon.process:
             try:
-                yield made
+                yield daemon
             except BaseException as exc:
-                exc.add_note("log of the pod:\n" + "\n".join(made.lines[-40:]))
+                exc.add_note("log of the pod:\n" + "\n".join(daemon.lines[-40:]))
                 raise
             finally:
-                made.stop()
+                daemon.stop()
 
     def _process(self) -> Process:
         pod = _pod(BASE)
         [container] = pod["containers"]
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
-        empty = {each["name"] for each in pod["volumes"] if "emptyDir" in each}
+        empty = {volume["name"] for volume in pod["volumes"] if "emptyDir" in volume}
         return Process(
             self.image,
             [*self.image.config["Entrypoint"], *self._arguments()],
             environment=_variables(container["env"]) | dict(self.environment),
             folders=self.folders,
-            empty=[each["mountPath"] for each in container["volumeMounts"] if each["name"] in empty],
+            empty=[mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] in empty],
             user=pod["securityContext"]["runAsUser"],
         )
 
     def _arguments(self) -> list[str]:
         [container] = _pod(OVERLAYS / self.overlay if self.overlay else BASE)["containers"]
         ours = {"--listen": "127.0.0.1:0", **self.flags}
-        flags = [each.partition("=")[0] for each in container["args"]]
-        assert set(ours) <= set(flags), "a flag that is to be changed must be there"
+        flags = [argument.partition("=")[0] for argument in container["args"]]
+        assert set(ours) <= set(flags), "a changed flag must exist"
         return [
-            f"{flag}={ours[flag]}" if flag in ours else each
-            for flag, each in zip(flags, container["args"], strict=True)
+            f"{flag}={ours[flag]}" if flag in ours else argument
+            for flag, argument in zip(flags, container["args"], strict=True)
         ]
 
 
 def _pod(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = YAML(typ="safe").load(folder / "deployment.yaml")["spec"]["template"]["spec"]
-    return found
+    spec: dict[str, Any] = YAML(typ="safe").load(folder / "deployment.yaml")["spec"]["template"]["spec"]
+    return spec
 
 
-def _variables(given: list[dict[str, Any]]) -> dict[str, str]:
+def _variables(variables: list[dict[str, Any]]) -> dict[str, str]:
     """Return the environment of a container."""
     facts = {"metadata.name": "kwokfleet-0", "metadata.namespace": "kwokfleet"}
     return {
-        each["name"]: each["value"] if "value" in each else facts[each["valueFrom"]["fieldRef"]["fieldPath"]]
-        for each in given
+        variable["name"]: variable["value"]
+        if "value" in variable
+        else facts[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+        for variable in variables
     }
 
 

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-NAME, PASSWORD = "reader", "a-password-for-tests"  # known to all
+NAME, PASSWORD = "reader", "a-password-for-tests"  # not secret
 _EXPECTED = "Basic " + base64.b64encode(f"{NAME}:{PASSWORD}".encode()).decode()
 
 

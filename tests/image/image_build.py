@@ -21,7 +21,7 @@ def missing() -> str:
         return f"no {' and no '.join(lacking)} here; on Debian: apt install buildah debootstrap"
     isolated = subprocess.run(_ISOLATED, capture_output=True, text=True, check=False)
     if isolated.returncode:
-        return f"this machine lets nobody mount in a namespace of their own: {isolated.stderr.strip()}"
+        return f"this host does not allow mounts in a user namespace: {isolated.stderr.strip()}"
     return "" if _has_bases() else base_images.missing()
 
 

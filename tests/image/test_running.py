@@ -49,10 +49,10 @@ def pods(
     in_process_sync.delete_managed_objects(cluster)
 
 
-def test_the_image_serves_a_cluster_as_its_deployment_has_it_run(
+def test_the_image_runs_as_in_the_deployment(
     image: containers.Image, cluster: ControlPlane, pods: Pods, tmp_path: Path
 ) -> None:
-    """It syncs a fleet, plays a wave with its own kwok, passes its probes and stops on SIGTERM."""
+    """It syncs a fleet, runs a wave with its kwok, passes its probes and stops on SIGTERM."""
     files = tmp_path / "fleets"
     files.mkdir()
     (files / "fleet.yaml").write_text(FLEET)
@@ -98,17 +98,19 @@ def _check_rights(pod: containers.Daemon) -> None:
 
 
 def _kwok(pod: containers.Daemon) -> psutil.Process:
-    [kwok] = [each for each in pod.inner.children() if each.name() == "kwok"]
+    [kwok] = [child for child in pod.inner.children() if child.name() == "kwok"]
     return kwok
 
 
 def _completed(cluster: ControlPlane) -> int:
     jobs = cluster.get("jobs", "--all-namespaces", "--selector=kwokfleet.dev/fleet=from-image")["items"]
-    return sum(each["status"].get("succeeded", 0) for each in jobs)
+    return sum(job["status"].get("succeeded", 0) for job in jobs)
 
 
 def _ready_nodes(cluster: ControlPlane) -> int:
     nodes = cluster.get("nodes", "--selector=kwokfleet.dev/fleet=from-image")["items"]
-    held = {each["metadata"]["name"] for each in cluster.get("leases", "--namespace=kube-node-lease")["items"]}
-    conditions = [each for node in nodes for each in node["status"]["conditions"] if node["metadata"]["name"] in held]
-    return sum((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+    held = {lease["metadata"]["name"] for lease in cluster.get("leases", "--namespace=kube-node-lease")["items"]}
+    conditions = [
+        condition for node in nodes for condition in node["status"]["conditions"] if node["metadata"]["name"] in held
+    ]
+    return sum((condition["type"], condition["status"]) == ("Ready", "True") for condition in conditions)

@@ -22,47 +22,55 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10, help="duration (10)")
     minutes = parser.parse_args().minutes
     with tempfile.TemporaryDirectory() as name:
-        wrong = soak(Path(name).resolve(), minutes * 60)
-    for each in wrong:
-        print(f"wrong: {each}")
-    print("all is well" if not wrong else f"{len(wrong)} things are wrong")
-    sys.exit(1 if wrong else 0)
+        problems = soak(Path(name).resolve(), minutes * 60)
+    for problem in problems:
+        print(f"problem: {problem}")
+    print("no problems" if not problems else f"{len(problems)} problems")
+    sys.exit(1 if problems else 0)
 
 
 def soak(folder: Path, duration_s: float) -> list[str]:
     """Run for some seconds; return the problems."""
-    print("a control plane, a fleet and pods", flush=True)
-    with soak_cluster.opened(folder) as lab:
-        with soak_cluster.running_supervisor(lab) as process:
-            lab.settle()
-            seen = _act(lab, process, duration_s)
-            lab.wish = soak_cluster.FleetSettings()
-            lab.sync()
-            lab.settle()
-            waiting.until(lambda: lab.running_pods() == soak_cluster.PODS, deadline_s=soak_cluster.SETTLE_S)
-            wrong = [*samples.verdict(seen), *lab.complaints()]
-        left = soak_cluster.remaining_processes(lab.program.data_dir / "kwok")
-        for line in (f"{len(seen)} actions", *samples.summary(seen), f"processes left: {len(left)}"):
+    print("starting a control plane, a fleet and pods", flush=True)
+    with soak_cluster.opened(folder) as cluster:
+        with soak_cluster.running_supervisor(cluster) as process:
+            cluster.settle()
+            taken = _act(cluster, process, duration_s)
+            cluster.desired = soak_cluster.FleetSettings()
+            cluster.sync()
+            cluster.settle()
+            waiting.until(lambda: cluster.running_pods() == soak_cluster.PODS, deadline_s=soak_cluster.SETTLE_S)
+            problems = [*samples.verdict(taken), *cluster.problems()]
+        remaining = soak_cluster.remaining_processes(cluster.program.data_dir / "kwok")
+        for line in (f"{len(taken)} actions", *samples.summary(taken), f"processes left: {len(remaining)}"):
             print(line)
-        return [*wrong, *(f"still runs: {each}" for each in left)]
+        return [*problems, *(f"still runs: {process_line}" for process_line in remaining)]
 
 
-def _act(lab: soak_cluster.SoakCluster, process: psutil.Process, duration_s: float) -> list[samples.Sample]:
+def _act(cluster: soak_cluster.SoakCluster, process: psutil.Process, duration_s: float) -> list[samples.Sample]:
     """Run all actions equally often; take a sample after each."""
     began = time.monotonic()
-    seen: list[samples.Sample] = []
-    actions = [lab.edit_stage, lab.edit_stage, lab.resize, lab.reshard, lab.change_lease, lab.restart, lab.kill]
+    taken: list[samples.Sample] = []
+    actions = [
+        cluster.edit_stage,
+        cluster.edit_stage,
+        cluster.resize,
+        cluster.reshard,
+        cluster.change_lease,
+        cluster.restart,
+        cluster.kill,
+    ]
     turn: list[int] = []
     while time.monotonic() - began < duration_s:
-        turn = turn or lab.chance.sample(range(len(actions)), len(actions))
+        turn = turn or cluster.seeded_random.sample(range(len(actions)), len(actions))
         at = time.monotonic()
-        said = actions[turn.pop()]()
-        lab.settle()
+        description = actions[turn.pop()]()
+        cluster.settle()
         now = time.monotonic()
-        seen.append(lab.sample(process, now - began))
+        taken.append(cluster.sample(process, now - began))
         passed = f"{int(now - began) // 60}:{int(now - began) % 60:02} of {duration_s / 60:g} min"
-        print(f"{passed:>16} #{len(seen):<4} {said:<36} {now - at:5.1f} s  {seen[-1]}", flush=True)
-    return seen
+        print(f"{passed:>16} #{len(taken):<4} {description:<36} {now - at:5.1f} s  {taken[-1]}", flush=True)
+    return taken
 
 
 if __name__ == "__main__":

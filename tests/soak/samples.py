@@ -55,37 +55,37 @@ def verdict(samples: Sequence[Sample]) -> list[str]:
     """Return the problems."""
     if len(samples) < FEWEST:
         return [f"only {len(samples)} samples, too few to judge by: let it run longer"]
-    wrong = [
-        f"{each.leases} leases for {each.nodes} nodes, {each.at_s:.0f} s after the start"
-        for each in samples
-        if each.leases != each.nodes
+    problems = [
+        f"{sample.leases} leases for {sample.nodes} nodes, {sample.at_s:.0f} s after the start"
+        for sample in samples
+        if sample.leases != sample.nodes
     ]
-    wrong += [
-        f"{each.children} child processes for {each.shards} shards, {each.at_s:.0f} s after the start"
-        for each in samples
-        if each.children != each.shards
+    problems += [
+        f"{sample.children} child processes for {sample.shards} shards, {sample.at_s:.0f} s after the start"
+        for sample in samples
+        if sample.children != sample.shards
     ]
-    most = max(each.connections for each in samples)
-    wrong += [f"{most} connections at once, more than {MOST_CONNECTIONS}"] * (most > MOST_CONNECTIONS)
-    wrong += _grown(samples, "file descriptors", lambda each: each.fds)
-    wrong += _grown(samples, "threads", lambda each: each.threads)
-    wrong += _swollen(samples, "kwokfleet", lambda each: each.rss_mb)
-    wrong += _swollen(samples, "kwok", lambda each: each.kwok_mb)
-    return wrong
+    most = max(sample.connections for sample in samples)
+    problems += [f"{most} connections at once, more than {MOST_CONNECTIONS}"] * (most > MOST_CONNECTIONS)
+    problems += _growth_problems(samples, "file descriptors", lambda sample: sample.fds)
+    problems += _growth_problems(samples, "threads", lambda sample: sample.threads)
+    problems += _memory_problems(samples, "kwokfleet", lambda sample: sample.rss_mb)
+    problems += _memory_problems(samples, "kwok", lambda sample: sample.kwok_mb)
+    return problems
 
 
-def _grown(samples: Sequence[Sample], what: str, of: Callable[[Sample], int]) -> list[str]:
+def _growth_problems(samples: Sequence[Sample], what: str, of: Callable[[Sample], int]) -> list[str]:
     """Compare maximum values per number of shards: each shard has its own thread and files."""
-    wrong = []
-    for shards in sorted({each.shards for each in early(samples)}):
-        before = [of(each) for each in early(samples) if each.shards == shards]
-        after = [of(each) for each in late(samples) if each.shards == shards]
+    problems = []
+    for shards in sorted({sample.shards for sample in early(samples)}):
+        before = [of(sample) for sample in early(samples) if sample.shards == shards]
+        after = [of(sample) for sample in late(samples) if sample.shards == shards]
         if after and max(after) > max(before):
-            wrong.append(f"{what} with {shards} shards: up to {max(before)} early, up to {max(after)} late")
-    return wrong
+            problems.append(f"{what} with {shards} shards: up to {max(before)} early, up to {max(after)} late")
+    return problems
 
 
-def _swollen(samples: Sequence[Sample], what: str, of: Callable[[Sample], float]) -> list[str]:
+def _memory_problems(samples: Sequence[Sample], what: str, of: Callable[[Sample], float]) -> list[str]:
     before, after = (statistics.median(map(of, part(samples))) for part in (early, late))
     return [f"memory of {what}: {before:.1f} MB early, {after:.1f} MB late"] if after > FLAT * before else []
 
@@ -95,9 +95,9 @@ def summary(samples: Sequence[Sample]) -> list[str]:
     lines = []
     for name, part in (("early", early(samples)), ("late", late(samples))):
         fds, connections, threads = (
-            max(getattr(each, key) for each in part) for key in ("fds", "connections", "threads")
+            max(getattr(sample, key) for sample in part) for key in ("fds", "connections", "threads")
         )
-        rss, kwok = (statistics.median(getattr(each, key) for each in part) for key in ("rss_mb", "kwok_mb"))
+        rss, kwok = (statistics.median(getattr(sample, key) for sample in part) for key in ("rss_mb", "kwok_mb"))
         lines.append(
             f"{name}: {len(part)} samples; kwokfleet {rss:.1f} MB, at most {fds} fds, {connections} connections, "
             f"{threads} threads; kwok {kwok:.1f} MB (medians)"

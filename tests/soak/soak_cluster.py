@@ -59,8 +59,8 @@ class SoakCluster:
     program: cli.Cli
     api: client.KubeClient
     folder: Path
-    wish: FleetSettings = field(default_factory=FleetSettings)
-    chance: random.Random = field(default_factory=lambda: random.Random(6))  # noqa: S311 - the same at every run
+    desired: FleetSettings = field(default_factory=FleetSettings)
+    seeded_random: random.Random = field(default_factory=lambda: random.Random(6))  # noqa: S311 - the same at every run
 
     @property
     def file(self) -> Path:
@@ -74,37 +74,37 @@ class SoakCluster:
 
     def sync(self) -> None:
         """Write the file and sync."""
-        self.file.write_text(FILE.format(**vars(self.wish)))
+        self.file.write_text(FILE.format(**vars(self.desired)))
         self.program.ok("sync", str(self.file), "--yes")
 
     # actions
 
     def edit_stage(self) -> str:
         """Change the delay until pods are ready."""
-        self.wish.ready_ms = self.chance.randint(0, 500)
+        self.desired.ready_ms = self.seeded_random.randint(0, 500)
         self.sync()
-        return f"Stage edited: ready after {self.wish.ready_ms} ms"
+        return f"Stage edited: ready after {self.desired.ready_ms} ms"
 
     def resize(self) -> str:
         """Change the size of the pool."""
-        self.wish.nodes = self.chance.randint(20, 60)
+        self.desired.nodes = self.seeded_random.randint(20, 60)
         self.sync()
-        return f"pool of {self.wish.nodes}"
+        return f"pool of {self.desired.nodes}"
 
     def reshard(self) -> str:
         """Change the number of shards; one shard is as likely as all others."""
-        others = [count for count in (1, 1, 2, 3) if count != self.wish.shards]
-        self.wish.shards = self.chance.choice(others)
+        others = [count for count in (1, 1, 2, 3) if count != self.desired.shards]
+        self.desired.shards = self.seeded_random.choice(others)
         self.sync()
-        return f"{self.wish.shards} shards"
+        return f"{self.desired.shards} shards"
 
     def change_lease(self) -> str:
         """Change the lease duration, which restarts kwok."""
-        self.wish.lease_s = 60 if self.wish.lease_s == 40 else 40
-        before = {each.pid for each in self.statuses()}
+        self.desired.lease_s = 60 if self.desired.lease_s == 40 else 40
+        before = {status.pid for status in self.statuses()}
         self.sync()
-        waiting.until(lambda: before.isdisjoint(each.pid for each in self.statuses()), deadline_s=SETTLE_S)
-        return f"leases of {self.wish.lease_s} s"
+        waiting.until(lambda: before.isdisjoint(status.pid for status in self.statuses()), deadline_s=SETTLE_S)
+        return f"leases of {self.desired.lease_s} s"
 
     def restart(self) -> str:
         """Restart kwok."""
@@ -113,10 +113,10 @@ class SoakCluster:
 
     def kill(self) -> str:
         """Kill a kwok process; restart it if its backoff is long."""
-        victim = self.chance.choice([each for each in self.statuses() if each.pid])
+        victim = self.seeded_random.choice([status for status in self.statuses() if status.pid])
         os.kill(victim.pid, signal.SIGKILL)
         waiting.until(lambda: self.statuses()[victim.shard].restarts > victim.restarts, deadline_s=SETTLE_S)
-        if any(each.pause_s > 1 for each in self.statuses()):
+        if any(status.pause_s > 1 for status in self.statuses()):
             self.program.ok("kwok", "restart")
         return f"kill -9 of shard {victim.shard}"
 
@@ -135,15 +135,17 @@ class SoakCluster:
         waiting.until(self._is_settled, deadline_s=SETTLE_S)
 
     def _is_settled(self) -> bool:
-        found = self.statuses()
-        if len(found) != self.wish.shards or any(each.state is not shard.ShardState.READY for each in found):
+        statuses = self.statuses()
+        if len(statuses) != self.desired.shards or any(
+            status.state is not shard.ShardState.READY for status in statuses
+        ):
             return False
         now = self.driving()
-        alive = {each.identity for each in found}
+        alive = {status.identity for status in statuses}
         return (
-            now.nodes == self.wish.nodes == self.leases()
+            now.nodes == self.desired.nodes == self.leases()
             and now.is_complete
-            and {each.holder for each in now.drivers} == alive
+            and {driver.holder for driver in now.drivers} == alive
         )
 
     def leases(self) -> int:
@@ -159,11 +161,11 @@ class SoakCluster:
             counts.append((process.num_fds() - connections, connections, process.num_threads()))
             time.sleep(LOOK_S)
         fds, connections, threads = map(min, zip(*counts, strict=True))
-        sizes = [each.memory_info().rss / 2**20 for each in children]
+        sizes = [child.memory_info().rss / 2**20 for child in children]
         return Sample(
             at_s,
-            self.wish.shards,
-            self.wish.nodes,
+            self.desired.shards,
+            self.desired.nodes,
             fds,
             connections,
             threads,
@@ -173,26 +175,26 @@ class SoakCluster:
             self.leases(),
         )
 
-    def complaints(self) -> list[str]:
+    def problems(self) -> list[str]:
         """Return the differences between cluster and file."""
-        wrong = []
+        problems = []
         done = self.program.run("diff", str(self.file))
         if done.returncode:
-            wrong.append(f"the cluster is not as the file says: {done.stdout}{done.stderr}")
+            problems.append(f"the cluster is not as the file says: {done.stdout}{done.stderr}")
         nodes = self.plane.get("nodes")["items"]
         ready = [
-            each
-            for each in nodes
+            node
+            for node in nodes
             if {"type": "Ready", "status": "True"}.items()
-            <= next(one for one in each["status"]["conditions"] if one["type"] == "Ready").items()
+            <= next(condition for condition in node["status"]["conditions"] if condition["type"] == "Ready").items()
         ]
-        if len(ready) != self.wish.nodes or len(nodes) != self.wish.nodes:
-            wrong.append(f"{len(ready)} of {len(nodes)} nodes are Ready, not {self.wish.nodes}")
-        living = {each.identity for each in self.statuses() if psutil.pid_exists(each.pid)}
-        holders = {each.holder for each in self.driving().drivers}
+        if len(ready) != self.desired.nodes or len(nodes) != self.desired.nodes:
+            problems.append(f"{len(ready)} of {len(nodes)} nodes are Ready, not {self.desired.nodes}")
+        living = {status.identity for status in self.statuses() if psutil.pid_exists(status.pid)}
+        holders = {driver.holder for driver in self.driving().drivers}
         if holders != living:
-            wrong.append(f"leases are held by {sorted(holders)}, alive are {sorted(living)}")
-        return wrong
+            problems.append(f"leases are held by {sorted(holders)}, alive are {sorted(living)}")
+        return problems
 
     def running_pods(self) -> int:
         """Return the number of running pods."""
@@ -208,10 +210,10 @@ def opened(folder: Path) -> Iterator[SoakCluster]:
             kwok.install_crds(plane)
             named = cli.Cli(program.data_dir, program.environment | {"KUBECONFIG": str(plane.kubeconfig)})
             with closing(client.connect(kubeconfig=plane.kubeconfig)) as api:
-                lab = SoakCluster(plane, named, api, folder)
-                lab.sync()
+                cluster = SoakCluster(plane, named, api, folder)
+                cluster.sync()
                 _deploy(plane)
-                yield lab
+                yield cluster
 
 
 def _deploy(plane: control_plane.ControlPlane) -> None:
@@ -234,19 +236,19 @@ def _deploy(plane: control_plane.ControlPlane) -> None:
 
 
 @contextmanager
-def running_supervisor(lab: SoakCluster) -> Iterator[psutil.Process]:
+def running_supervisor(cluster: SoakCluster) -> Iterator[psutil.Process]:
     """Run `kwokfleet kwok run` until the block ends."""
-    with (lab.folder / "run.log").open("wb") as sink:
+    with (cluster.folder / "run.log").open("wb") as sink:
         started = subprocess.Popen(
-            [sys.executable, "-m", "kwokfleet", "kwok", "run", str(lab.file)],
-            env=lab.program.environment,
+            [sys.executable, "-m", "kwokfleet", "kwok", "run", str(cluster.file)],
+            env=cluster.program.environment,
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,
         )
     try:
-        waiting.until(lambda: started.poll() is not None or bool(lab.statuses()), deadline_s=SETTLE_S)
-        assert started.poll() is None, (lab.folder / "run.log").read_text()[-2000:]
+        waiting.until(lambda: started.poll() is not None or bool(cluster.statuses()), deadline_s=SETTLE_S)
+        assert started.poll() is None, (cluster.folder / "run.log").read_text()[-2000:]
         yield psutil.Process(started.pid)
     finally:
         started.send_signal(signal.SIGTERM)
@@ -255,9 +257,9 @@ def running_supervisor(lab: SoakCluster) -> Iterator[psutil.Process]:
 
 def remaining_processes(folder: Path) -> list[str]:
     """Return the processes with a folder in their command line."""
-    found = []
-    for each in psutil.process_iter(["pid", "cmdline"]):
-        words = each.info["cmdline"] or ()
-        if each.pid != os.getpid() and any(str(folder) in word for word in words):
-            found.append(f"{each.pid} {' '.join(words)[:200]}")
-    return found
+    remaining = []
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        words = process.info["cmdline"] or ()
+        if process.pid != os.getpid() and any(str(folder) in word for word in words):
+            remaining.append(f"{process.pid} {' '.join(words)[:200]}")
+    return remaining
