@@ -52,8 +52,8 @@ def test_churn_rounds_runs_and_seeds_choose_differently() -> None:
     """Different objects are replaced each time."""
     one, two = churning("10%"), churning("10%", seed=1)
     seen = {
-        tuple(churn.churned_indices(each, each.spec.waves[0], run, number, 1000))
-        for each in (one, two)
+        tuple(churn.churned_indices(lab, lab.spec.waves[0], run, number, 1000))
+        for lab in (one, two)
         for run in ("0", "1")
         for number in (1, 2)
     }
@@ -69,16 +69,16 @@ def test_the_number_of_churn_rounds_follows_from_for_and_every() -> None:
 
 def test_the_churn_round_is_an_annotation() -> None:
     """An interrupted round continues without replacing objects twice."""
-    made: objects.Manifest = {
+    manifest: objects.Manifest = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "a", "annotations": {"k": "v"}},
     }
-    assert churn.churn_round(made) == 0
-    renewed = churn.with_churn_round(made, 3)
+    assert churn.churn_round(manifest) == 0
+    renewed = churn.with_churn_round(manifest, 3)
     assert churn.churn_round(renewed) == 3
     assert renewed["metadata"]["annotations"]["k"] == "v"
-    assert objects.CHURN_ROUND not in made["metadata"]["annotations"]
+    assert objects.CHURN_ROUND not in manifest["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize("missing", [("", "load", "0"), ("lab", "", "0"), ("lab", "load", "")])
@@ -113,30 +113,30 @@ def at(second: int) -> str:
 )
 def test_the_end_of_jobs_and_pods_is_parsed(status: dict[str, Any], second: int | None) -> None:
     """From conditions and container states; an active one has no end."""
-    found = churn.run_object(live("Job", **status), ends=True)
-    assert found.ended_at == (None if second is None else NOON + timedelta(seconds=second))
+    item = churn.run_object(live("Job", **status), ends=True)
+    assert item.ended_at == (None if second is None else NOON + timedelta(seconds=second))
     assert churn.run_object(live("Job", **status), ends=False).ended_at == NOON
 
 
 def test_objects_expire_after_their_ttl() -> None:
     """Not active ones, deleting ones or later ones; none without a ttl."""
     ttl = timedelta(seconds=10)
-    things = [
+    items = [
         RunObject("old", "n", "1", NOON),
         RunObject("new", "n", "2", NOON + timedelta(seconds=1)),
         RunObject("going on", "n", "3", None),
         RunObject("going", "n", "4", NOON, deleting=True),
     ]
-    assert [each.name for each in churn.expired(things, ttl, NOON + ttl)] == ["old"]
-    assert churn.expired(things, None, NOON + ttl) == []
+    assert [item.name for item in churn.expired(items, ttl, NOON + ttl)] == ["old"]
+    assert churn.expired(items, None, NOON + ttl) == []
 
 
 def test_a_run_ends_with_its_last_object() -> None:
     """Not before all are submitted."""
-    things = [RunObject("a", "n", "1", NOON), RunObject("b", "n", "2", NOON + timedelta(seconds=5))]
-    assert churn.all_ended_at(things, NOON) == NOON + timedelta(seconds=5)
-    assert churn.all_ended_at(things, NOON + timedelta(seconds=9)) == NOON + timedelta(seconds=9)
-    assert churn.all_ended_at([*things, RunObject("c", "n", "3", None)], NOON) is None
+    items = [RunObject("a", "n", "1", NOON), RunObject("b", "n", "2", NOON + timedelta(seconds=5))]
+    assert churn.all_ended_at(items, NOON) == NOON + timedelta(seconds=5)
+    assert churn.all_ended_at(items, NOON + timedelta(seconds=9)) == NOON + timedelta(seconds=9)
+    assert churn.all_ended_at([*items, RunObject("c", "n", "3", None)], NOON) is None
     assert churn.all_ended_at([], NOON) == NOON
 
 
@@ -156,16 +156,16 @@ ENDING: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
 @pytest.mark.parametrize(("wave", "pod", "ends"), ENDING)
 def test_it_is_known_which_objects_end_by_themselves(wave: dict[str, Any], pod: dict[str, Any], *, ends: bool) -> None:
     """Jobs, unless their Lifecycle never completes; pods, if something completes pods that belong to no Job."""
-    made = fleet(wave, lifecycles=[{"name": "life", "pod": pod}])
-    assert workloads.completes(workloads.RunContext(made, made.spec.waves[0], "0")) is ends
+    lab = fleet(wave, lifecycles=[{"name": "life", "pod": pod}])
+    assert workloads.completes(workloads.RunContext(lab, lab.spec.waves[0], "0")) is ends
 
 
 def test_pods_end_by_themselves_where_stages_let_them() -> None:
     """As the set job does, for those that need not start again."""
     for policy, ends in (("Never", True), ("Always", False)):
         pod = {**POD, "spec": {**POD["spec"], "restartPolicy": policy}}  # type: ignore[dict-item]  # a mapping
-        made = fleet({"template": pod}, stages=["job"])
-        assert workloads.completes(workloads.RunContext(made, made.spec.waves[0], "0")) is ends
+        lab = fleet({"template": pod}, stages=["job"])
+        assert workloads.completes(workloads.RunContext(lab, lab.spec.waves[0], "0")) is ends
 
 
 def no(status: int, message: str, kind: str = "") -> Response:
@@ -199,7 +199,7 @@ def test_refusals_are_said_by_reason() -> None:
         Response(403, f'{{"message": "jobs.batch \\"j-{n}\\" is forbidden: exceeded quota: q"}}'.encode())
         for n in (1, 2)
     ]
-    assert {rejections.reason_text(each) for each in answers} == {"403 exceeded quota: q"}
+    assert {rejections.reason_text(answer) for answer in answers} == {"403 exceeded quota: q"}
     groups = {"403 exceeded quota: q": (3, "Job a"), "422 no": (1, "Job b")}
     assert rejections.summary(groups) == "Job a and 2 more: 403 exceeded quota: q; Job b: 422 no"
     assert rejections.summary({}) == ""

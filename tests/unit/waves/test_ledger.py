@@ -22,9 +22,9 @@ def start(**fields: str) -> wave_api.Start:
     return wave_api.Start.model_validate(fields)
 
 
-def names(found: list[RunRecord]) -> list[str]:
+def names(new_runs: list[RunRecord]) -> list[str]:
     """Return the names of Runs."""
-    return [each.name for each in found]
+    return [run.name for run in new_runs]
 
 
 def again(wave_ledger: WaveLedger) -> WaveLedger:
@@ -34,13 +34,13 @@ def again(wave_ledger: WaveLedger) -> WaveLedger:
 
 def all_done(wave_ledger: WaveLedger) -> WaveLedger:
     """Return a WaveLedger with all Runs done."""
-    return replace(wave_ledger, runs=tuple(replace(each, state=RunState.DONE) for each in wave_ledger.runs))
+    return replace(wave_ledger, runs=tuple(replace(run, state=RunState.DONE) for run in wave_ledger.runs))
 
 
 def test_a_wave_without_a_start_time_runs_once_at_once() -> None:
     """Not again after a restart."""
-    wave_ledger, found = ledger.add_due_runs(ledger.new_wave_ledger(NOON), start(after="0s"), NOON)
-    assert names(found) == ["0"]
+    wave_ledger, new_runs = ledger.add_due_runs(ledger.new_wave_ledger(NOON), start(after="0s"), NOON)
+    assert names(new_runs) == ["0"]
     for later in (NOON, NOON + MINUTE, NOON + DAY):
         assert not ledger.add_due_runs(wave_ledger, start(after="0s"), later)[1]
         assert not ledger.add_due_runs(again(wave_ledger), start(after="0s"), later)[1]
@@ -48,22 +48,22 @@ def test_a_wave_without_a_start_time_runs_once_at_once() -> None:
 
 def test_after_counts_from_when_the_wave_was_first_seen() -> None:
     """Across leader changes."""
-    wave_ledger, found = ledger.add_due_runs(
+    wave_ledger, new_runs = ledger.add_due_runs(
         ledger.new_wave_ledger(NOON), start(after="30s"), NOON + timedelta(seconds=29)
     )
-    assert not found
-    _, found = ledger.add_due_runs(again(wave_ledger), start(after="30s"), NOON + timedelta(seconds=31))
-    assert [(each.name, each.start) for each in found] == [("0", NOON + timedelta(seconds=30))]
+    assert not new_runs
+    _, new_runs = ledger.add_due_runs(again(wave_ledger), start(after="30s"), NOON + timedelta(seconds=31))
+    assert [(run.name, run.start) for run in new_runs] == [("0", NOON + timedelta(seconds=30))]
 
 
 def test_each_run_of_every_is_due_once() -> None:
     """For any number of checks, and across restarts."""
     wave_ledger, seen = ledger.new_wave_ledger(NOON), []
     for second in range(0, 181, 7):
-        wave_ledger, found = ledger.add_due_runs(
+        wave_ledger, new_runs = ledger.add_due_runs(
             again(wave_ledger), start(every="1m"), NOON + timedelta(seconds=second)
         )
-        seen += names(found)
+        seen += names(new_runs)
     assert seen == ["0", "1", "2"]
 
 
@@ -74,29 +74,31 @@ def test_the_latest_missed_run_starts_or_is_skipped(missed: str, made_up: list[s
     every = start(every="1h", missed=missed)
     wave_ledger, _ = ledger.add_due_runs(ledger.new_wave_ledger(NOON), every, NOON)
     wave_ledger = all_done(wave_ledger)
-    wave_ledger, found = ledger.add_due_runs(
+    wave_ledger, new_runs = ledger.add_due_runs(
         again(wave_ledger) if restarted else wave_ledger, every, NOON + 23 * HOUR + 5 * MINUTE
     )
-    assert names(found) == made_up
-    wave_ledger, found = ledger.add_due_runs(again(wave_ledger) if restarted else wave_ledger, every, NOON + 24 * HOUR)
-    assert names(found) == ["24"]
+    assert names(new_runs) == made_up
+    wave_ledger, new_runs = ledger.add_due_runs(
+        again(wave_ledger) if restarted else wave_ledger, every, NOON + 24 * HOUR
+    )
+    assert names(new_runs) == ["24"]
 
 
 @pytest.mark.parametrize("when", [{"every": "61s"}, {"cron": "0 0 1 * *"}, {"every": "1s"}])
 def test_years_of_missed_runs_are_skipped_quickly(when: dict[str, str]) -> None:
     """Of a billion missed Runs only the latest starts; those of the last minute are on time."""
     back = datetime(2056, 3, 2, 12, tzinfo=UTC)
-    _, found = ledger.add_due_runs(WaveLedger(NOON, NOON), start(**when, missed="run"), back)
-    assert len(found) == (61 if when == {"every": "1s"} else 1)
-    assert found[-1].start <= back
+    _, new_runs = ledger.add_due_runs(WaveLedger(NOON, NOON), start(**when, missed="run"), back)
+    assert len(new_runs) == (61 if when == {"every": "1s"} else 1)
+    assert new_runs[-1].start <= back
 
 
 def test_a_start_before_the_wave_was_first_seen_is_ignored() -> None:
     """A new Wave does not start yesterday's Run."""
     for missed in ("run", "skip"):
         past = start(at="2026-03-01T00:00:00Z", missed=missed)
-        wave_ledger, found = ledger.add_due_runs(ledger.new_wave_ledger(NOON), past, NOON)
-        assert not found
+        wave_ledger, new_runs = ledger.add_due_runs(ledger.new_wave_ledger(NOON), past, NOON)
+        assert not new_runs
         assert not ledger.add_due_runs(again(wave_ledger), past, NOON + DAY)[1]
 
 
@@ -106,8 +108,8 @@ def test_cron_runs_once_on_nights_with_a_clock_change() -> None:
     for eve in (datetime(2026, 3, 28, 20, tzinfo=UTC), datetime(2026, 10, 24, 20, tzinfo=UTC)):
         wave_ledger, count = ledger.new_wave_ledger(eve), 0
         for minutes in range(0, 12 * 60, 1):
-            wave_ledger, found = ledger.add_due_runs(again(wave_ledger), nightly, eve + minutes * MINUTE)
-            count += len(found)
+            wave_ledger, new_runs = ledger.add_due_runs(again(wave_ledger), nightly, eve + minutes * MINUTE)
+            count += len(new_runs)
         assert count == 1
 
 
@@ -148,9 +150,9 @@ def test_a_continued_run_keeps_its_watermark() -> None:
     """No second Run starts."""
     wave_ledger, _ = ledger.add_due_runs(ledger.new_wave_ledger(NOON), start(after="0s"), NOON)
     wave_ledger = wave_ledger.with_run(RunRecord("0", NOON, RunState.RUNNING, submitted=40, total=100))
-    wave_ledger, found = ledger.add_due_runs(again(wave_ledger), start(after="0s"), NOON + HOUR)
-    assert not found
-    assert [(each.name, each.submitted, each.total) for each in wave_ledger.running] == [("0", 40, 100)]
+    wave_ledger, new_runs = ledger.add_due_runs(again(wave_ledger), start(after="0s"), NOON + HOUR)
+    assert not new_runs
+    assert [(run.name, run.submitted, run.total) for run in wave_ledger.running] == [("0", 40, 100)]
 
 
 def test_the_ledger_keeps_the_latest_ten_runs() -> None:
@@ -229,7 +231,7 @@ def test_each_command_is_applied_once() -> None:
     text = run_commands.with_command("", RunAction.CANCEL, "wave", "0")
     for _ in range(2):
         wave_ledger = ledger.apply_commands(again(wave_ledger), "wave", run_commands.parse(text), NOON + HOUR)
-        assert [(each.name, each.state) for each in wave_ledger.runs] == [
+        assert [(run.name, run.state) for run in wave_ledger.runs] == [
             ("0", RunState.CANCELLED),
             ("1", RunState.RUNNING),
         ]
@@ -245,19 +247,19 @@ def test_each_command_is_applied_once() -> None:
     assert (first.state, first.submitted, first.shift, first.ended_at) == (RunState.RUNNING, 3, HOUR, None)
     text = run_commands.with_command(text, RunAction.CANCEL, "wave")
     wave_ledger = ledger.apply_commands(wave_ledger, "wave", run_commands.parse(text), NOON + 3 * HOUR)
-    assert {each.state for each in wave_ledger.runs} == {RunState.CANCELLED}
+    assert {run.state for run in wave_ledger.runs} == {RunState.CANCELLED}
 
 
 def test_a_manual_run_starts_after_the_lead_time_with_its_own_name() -> None:
     """Its first object is on time; scheduled Runs are not affected."""
     text = run_commands.with_command(run_commands.with_command("", RunAction.RUN, "wave"), RunAction.RUN, "wave")
     wave_ledger = ledger.apply_commands(ledger.new_wave_ledger(NOON), "wave", run_commands.parse(text), NOON)
-    assert [(each.name, each.start) for each in wave_ledger.runs] == [
+    assert [(run.name, run.start) for run in wave_ledger.runs] == [
         ("m1", NOON + ledger.LEAD_TIME),
         ("m2", NOON + ledger.LEAD_TIME),
     ]
-    wave_ledger, found = ledger.add_due_runs(again(wave_ledger), start(after="1h"), NOON + HOUR)
-    assert names(found) == ["0"]
+    wave_ledger, new_runs = ledger.add_due_runs(again(wave_ledger), start(after="1h"), NOON + HOUR)
+    assert names(new_runs) == ["0"]
 
 
 def test_a_retry_keeps_the_watermark_and_resets_the_cleanup() -> None:
@@ -298,8 +300,8 @@ def test_runs_that_are_to_be_tidied_up_are_remembered_but_not_without_end() -> N
 @given(st.sets(st.integers(0, 500)))
 def test_ranges_hold_what_was_put_in(indices: set[int]) -> None:
     """All of it and nothing else; or, if there must be fewer ranges, nothing less."""
-    found = ledger.index_ranges(indices)
-    assert [index for first, last in found for index in range(first, last + 1)] == sorted(indices)
+    ranges = ledger.index_ranges(indices)
+    assert [index for first, last in ranges for index in range(first, last + 1)] == sorted(indices)
     few = ledger.index_ranges(indices, max_ranges=3)
     assert len(few) <= 3
     assert indices <= {index for first, last in few for index in range(first, last + 1)}

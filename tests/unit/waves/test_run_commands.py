@@ -21,7 +21,7 @@ def test_the_annotation_keeps_the_latest_commands() -> None:
     text = ""
     for _ in range(100):
         text = run_commands.with_command(text, RunAction.RUN, "load")
-    assert [each.number for each in run_commands.parse(text)] == list(range(81, 101))
+    assert [command.number for command in run_commands.parse(text)] == list(range(81, 101))
 
 
 @given(st.text())
