@@ -28,7 +28,7 @@ TIMES = int(os.environ.get("BENCH_TIMES", "100"))
 IDLE_S = float(os.environ.get("BENCH_IDLE_S", "300"))
 STORM, STORM_S = 200, 10.0
 DRIFTING = 50
-"""Nodes to which something happens: enough that nobody takes it for a fight over one of them."""
+"""Nodes with drift; enough that the daemon does not report a conflict with another controller."""
 PAUSE_S = 0.3
 """Pause between saves and between drifts, so that they do not overlap."""
 LEASE = "/leases/kwokfleet"
@@ -36,22 +36,22 @@ LEASE = "/leases/kwokfleet"
 
 def run() -> list[table.Result]:
     """Measure everything on one cluster."""
-    with benchmark_cluster.opened(driven=False) as place:
-        files = place.folder / "files"
+    with benchmark_cluster.opened(driven=False) as cluster:
+        files = cluster.folder / "files"
         files.mkdir()
-        with benchmark_cluster.separate_kwok(place):
-            results = [_time_to_ready(place, files)]
+        with benchmark_cluster.separate_kwok(cluster):
+            results = [_time_to_ready(cluster, files)]
             _save(files / "bench.yaml", _fleet(LARGE))
             _save(files / "small.yaml", _one_node_fleet(0))
-            with faulty_proxy.proxy_to(place.plane) as proxy, _daemon(place, files, proxy) as daemon:
-                place.wait(LARGE + 1)
+            with faulty_proxy.proxy_to(cluster.plane) as proxy, _daemon(cluster, files, proxy) as daemon:
+                cluster.wait(LARGE + 1)
                 results += [
                     _file_latency(files, proxy),
-                    _repair_latency(place),
+                    _repair_latency(cluster),
                     _frequent_saves(files, proxy, daemon),
                     _idle_requests(proxy, daemon),
                 ]
-        with _daemon(place, files, kwok=True) as daemon:
+        with _daemon(cluster, files, kwok=True) as daemon:
             waiting.until(lambda: [shard["state"] for shard in daemon.get("/api/v1/kwok")] == ["ready"], deadline_s=120)
             return [*results, *_idle_cost(daemon)]
 
@@ -80,34 +80,34 @@ def _save(path: Path, text: str) -> float:
 
 @contextmanager
 def _daemon(
-    place: benchmark_cluster.BenchmarkCluster,
+    cluster: benchmark_cluster.BenchmarkCluster,
     files: Path,
     proxy: faulty_proxy.FaultyProxy | None = None,
     *,
     kwok: bool = False,
 ) -> Iterator[daemon_process.DaemonProcess]:
-    through = {"KUBECONFIG": proxy.kubeconfig(place.folder / "through.json")} if proxy else {}
-    program = cli.Cli(place.data_dir, place.environment)
+    through = {"KUBECONFIG": proxy.kubeconfig(cluster.folder / "through.json")} if proxy else {}
+    program = cli.Cli(cluster.data_dir, cluster.environment)
     with daemon_process.running(program, str(files), kwok=kwok, variables=through) as daemon:
         waiting.until(lambda: daemon.is_synced, deadline_s=benchmark_cluster.DEADLINE_S)
         yield daemon
 
 
-def _time_to_ready(place: benchmark_cluster.BenchmarkCluster, files: Path) -> table.Result:
+def _time_to_ready(cluster: benchmark_cluster.BenchmarkCluster, files: Path) -> table.Result:
     """Compare a file saved in a daemon's folder with a sync of the same file."""
-    other = place.folder / "sync.yaml"
+    other = cluster.folder / "sync.yaml"
     other.write_text(benchmark_cluster.fleet(SIZE))
 
     def synced() -> float:
-        place.rest()
-        return place.milestones(SIZE, benchmark_cluster.kwokfleet(), "sync", str(other), "--yes")[1]
+        cluster.rest()
+        return cluster.milestones(SIZE, benchmark_cluster.kwokfleet(), "sync", str(other), "--yes")[1]
 
     def saved() -> float:
-        place.rest()
+        cluster.rest()
         _save(files / "bench.yaml", benchmark_cluster.fleet(0))
-        with _daemon(place, files):
+        with _daemon(cluster, files):
             began = _save(files / "bench.yaml", benchmark_cluster.fleet(SIZE))
-            place.nodes.wait(
+            cluster.nodes.wait(
                 lambda view: sum(node.ready for node in view.objects.values()) >= SIZE, benchmark_cluster.DEADLINE_S
             )
             return time.monotonic() - began
@@ -145,9 +145,9 @@ def _file_latency(files: Path, proxy: faulty_proxy.FaultyProxy) -> table.Result:
     )  # fmt: skip
 
 
-def _repair_latency(place: benchmark_cluster.BenchmarkCluster) -> table.Result:
+def _repair_latency(cluster: benchmark_cluster.BenchmarkCluster) -> table.Result:
     """Measure from a change by another client to the watch event of its repair."""
-    with informer.Informer(place.api, (requests.NODE,), "drifting=yes") as nodes:
+    with informer.Informer(cluster.api, (requests.NODE,), "drifting=yes") as nodes:
         view = nodes.wait(lambda view: len(view.objects) == DRIFTING, 60)
         keys = sorted(view.objects)
         samples: dict[str, list[float]] = {}
@@ -155,7 +155,7 @@ def _repair_latency(place: benchmark_cluster.BenchmarkCluster) -> table.Result:
             values = []
             for number in range(TIMES):
                 time.sleep(PAUSE_S)
-                values.append(_time_to_repair(place, nodes, keys[number % DRIFTING], drift))
+                values.append(_time_to_repair(cluster, nodes, keys[number % DRIFTING], drift))
             table.print_progress(f"{name}: {statistics.median(values):.0f} ms, at most {max(values):.0f}")
             samples |= _with_share(f"a node {name}", values)
     return table.Result(
@@ -168,24 +168,24 @@ Drift = Callable[[benchmark_cluster.BenchmarkCluster, ObjectKey], int]
 """Does something to a node, and returns the version that it has then."""
 
 
-def _delete(place: benchmark_cluster.BenchmarkCluster, key: ObjectKey) -> int:
-    assert place.api.send(requests.Request("DELETE", requests.path(key))).status == 200
+def _delete(cluster: benchmark_cluster.BenchmarkCluster, key: ObjectKey) -> int:
+    assert cluster.api.send(requests.Request("DELETE", requests.path(key))).status == 200
     return sys.maxsize  # only another node can follow
 
 
-def _relabel(place: benchmark_cluster.BenchmarkCluster, key: ObjectKey) -> int:
+def _relabel(cluster: benchmark_cluster.BenchmarkCluster, key: ObjectKey) -> int:
     body = json.dumps({"metadata": {"labels": {"tier": "tin"}}}).encode()
-    response = place.api.send(requests.Request("PATCH", requests.path(key), body, "application/merge-patch+json"))
+    response = cluster.api.send(requests.Request("PATCH", requests.path(key), body, "application/merge-patch+json"))
     assert response.status == 200
     return int(response.json()["metadata"]["resourceVersion"])
 
 
 def _time_to_repair(
-    place: benchmark_cluster.BenchmarkCluster, nodes: informer.Informer, key: ObjectKey, drift: Drift
+    cluster: benchmark_cluster.BenchmarkCluster, nodes: informer.Informer, key: ObjectKey, drift: Drift
 ) -> float:
     before = nodes.view().objects[key]
     began = time.monotonic()
-    after = drift(place, key)
+    after = drift(cluster, key)
 
     def is_repaired(view: informer.CacheView) -> bool:
         now = view.objects.get(key)

@@ -65,19 +65,19 @@ spec:
 
 
 Paced = Callable[[benchmark_cluster.BenchmarkCluster, str], tuple[dict[str, float], float]]
-"""Plays a Wave of that name; returns how far requests were from their instants, and the rate."""
+"""Runs a Wave of that name; returns the deviations of requests from their planned times, and the rate."""
 
 
 def run() -> list[table.Result]:
     """Measure everything on one cluster."""
-    with benchmark_cluster.opened() as place:
-        return [*_pacing(place), *_jobs(place)]
+    with benchmark_cluster.opened() as cluster:
+        return [*_pacing(cluster), *_jobs(cluster)]
 
 
 # pacing
 
 
-def _pacing(place: benchmark_cluster.BenchmarkCluster) -> list[table.Result]:
+def _pacing(cluster: benchmark_cluster.BenchmarkCluster) -> list[table.Result]:
     """Run a constant rate for a minute, in turn with a rate limiter."""
     late: dict[str, list[float]] = {}
     off_rate: dict[str, list[float]] = {}
@@ -87,9 +87,9 @@ def _pacing(place: benchmark_cluster.BenchmarkCluster) -> list[table.Result]:
         "client-side rate limiter": partial(_pace_with_program, "limiter"),
     }
     for number in range(ROUNDS):
-        for title, play in contestants.items():
-            off, rate = play(place, f"paced{number}")
-            _delete_run(place)
+        for title, submit in contestants.items():
+            off, rate = submit(cluster, f"paced{number}")
+            _delete_run(cluster)
             for name, value in off.items():
                 late.setdefault(f"{title}, {name}", []).append(value)
             off_rate.setdefault(title, []).append(100 * abs(rate / RATE - 1))
@@ -111,19 +111,19 @@ def _paced(wave: str) -> str:
     return PACED.format(wave=wave, count=RATE * SECONDS, rate=RATE, text="x" * 500)
 
 
-def _pace_with_daemon(place: benchmark_cluster.BenchmarkCluster, wave: str) -> tuple[dict[str, float], float]:
+def _pace_with_daemon(cluster: benchmark_cluster.BenchmarkCluster, wave: str) -> tuple[dict[str, float], float]:
     """Run it in a daemon that also measures; return the values of its Result."""
-    files = place.folder / wave
+    files = cluster.folder / wave
     files.mkdir()
     (files / "fleet.yaml").write_text(_paced(wave))
-    store = result_store.ResultStore(place.data_dir / "results")
+    store = result_store.ResultStore(cluster.data_dir / "results")
 
     def done() -> list[Result]:
         return [
             stored.result() for stored in store.find("paced", wave) if (stored.folder / result_store.RESULT).exists()
         ]
 
-    with daemon_process.running(cli.Cli(place.data_dir, place.environment), str(files), kwok=False):
+    with daemon_process.running(cli.Cli(cluster.data_dir, cluster.environment), str(files), kwok=False):
         waiting.until(lambda: any(result.state == "Done" for result in done()), deadline_s=benchmark_cluster.DEADLINE_S)
     pacing = done()[0].pacing
     assert pacing.count == RATE * SECONDS, pacing
@@ -132,22 +132,22 @@ def _pace_with_daemon(place: benchmark_cluster.BenchmarkCluster, wave: str) -> t
 
 
 def _pace_with_program(
-    who: str, place: benchmark_cluster.BenchmarkCluster, wave: str
+    who: str, cluster: benchmark_cluster.BenchmarkCluster, wave: str
 ) -> tuple[dict[str, float], float]:
     """Run it in a program that does nothing else."""
-    file = place.folder / f"{who}-{wave}.yaml"
+    file = cluster.folder / f"{who}-{wave}.yaml"
     file.write_text(_paced(wave))
-    command = [sys.executable, "-m", "tests.bench.wave_submitters", who, str(place.plane.kubeconfig), str(file)]
-    measured = json.loads(subprocess.run(command, env=place.environment, capture_output=True, check=True).stdout)
+    command = [sys.executable, "-m", "tests.bench.wave_submitters", who, str(cluster.plane.kubeconfig), str(file)]
+    measured = json.loads(subprocess.run(command, env=cluster.environment, capture_output=True, check=True).stdout)
     off = sorted(abs(seconds) * 1000 for seconds in measured["late"])
     shares = {"p50": 0.5, "p99": 0.99, "most": 1.0}
     return {name: off[math.ceil(share * len(off)) - 1] for name, share in shares.items()}, measured["rate"]
 
 
-def _delete_run(place: benchmark_cluster.BenchmarkCluster) -> None:
+def _delete_run(cluster: benchmark_cluster.BenchmarkCluster) -> None:
     """Delete the Run's objects; wait until the API server is done."""
     path = "/api/v1/namespaces/default/configmaps?labelSelector=kwokfleet.dev%2Ffleet%3Dpaced"
-    place.api.send(requests.Request("DELETE", path), 120)
+    cluster.api.send(requests.Request("DELETE", path), 120)
     time.sleep(3)
 
 
@@ -163,41 +163,41 @@ class JobWatch:
     done: set[str] = field(default_factory=set)
 
 
-def _jobs(place: benchmark_cluster.BenchmarkCluster) -> list[table.Result]:
+def _jobs(cluster: benchmark_cluster.BenchmarkCluster) -> list[table.Result]:
     """Create all Jobs at once, in turn with a POST loop; also measure the CPU of both."""
     took: dict[str, list[float]] = {}
     shares: dict[str, list[float]] = {}
     events: list[bytes] = []
-    files = place.folder / "files"
+    files = cluster.folder / "files"
     files.mkdir()
     file = files / "bench.yaml"
     file.write_text(JOBS_FILE.format(nodes=NODES, wave="warm", after="0s", count=50))
-    program = cli.Cli(place.data_dir, place.environment)
+    program = cli.Cli(cluster.data_dir, cluster.environment)
     with daemon_process.running(program, str(files), kwok=False) as daemon:
         waiting.until(lambda: daemon.is_synced, deadline_s=benchmark_cluster.DEADLINE_S)
-        place.wait(NODES)
+        cluster.wait(NODES)
         daemon_proc = psutil.Process(daemon.process.pid)
         for number in range(ROUNDS):
-            for title, play in (
-                ("raw POST loop, 16 threads", _posted(place, file, f"raw{number}")),
+            for title, submit in (
+                ("raw POST loop, 16 threads", _posted(cluster, file, f"raw{number}")),
                 ("kwokfleet run", _waved(file, f"own{number}")),
             ):
-                _delete_jobs(place)
-                with _watch_jobs(place) as jobs, _watch_events(place, requests.POD, events.append):
-                    ours, theirs = _cpu([daemon_proc]), _cpu(_components(place))
-                    play()
+                _delete_jobs(cluster)
+                with _watch_jobs(cluster) as jobs, _watch_events(cluster, requests.POD, events.append):
+                    ours, theirs = _cpu([daemon_proc]), _cpu(_components(cluster))
+                    submit()
                     waiting.until(lambda jobs=jobs: len(jobs.done) == JOBS, deadline_s=benchmark_cluster.DEADLINE_S)  # type: ignore[misc]
-                    ours, theirs = _cpu([daemon_proc]) - ours, _cpu(_components(place)) - theirs
+                    ours, theirs = _cpu([daemon_proc]) - ours, _cpu(_components(cluster)) - theirs
                 took.setdefault(title, []).append(jobs.last - jobs.first)
                 shares.setdefault(title, []).append(100 * ours / theirs)
                 table.print_progress(f"round {number + 1} of {ROUNDS}: {title}: {took[title][-1]:.2f} s; "
                           f"kwokfleet run {ours:.2f} s CPU, control plane {theirs:.2f} s")  # fmt: skip
     raw, own = took
-    beside = {f"{own}, while it plays": shares[own], f"{own}, while the loop posts": shares[raw]}
+    usage = {f"{own}, while it plays": shares[own], f"{own}, while the loop posts": shares[raw]}
     return [
         table.Result(f"{JOBS} one-pod Jobs, from the first to all Complete", "s", took, (raw,),
                      "at most 1.05 times the raw POST loop"),
-        table.Result(f"{JOBS} one-pod Jobs: CPU of our process", "% of the control plane's", beside, (), "at most 5 %"),
+        table.Result(f"{JOBS} one-pod Jobs: CPU of our process", "% of the control plane's", usage, (), "at most 5 %"),
         *collector_cost.results(events, ROUNDS),
     ]  # fmt: skip
 
@@ -212,30 +212,30 @@ def _save(file: Path, text: str) -> None:
     draft.replace(file)
 
 
-def _posted(place: benchmark_cluster.BenchmarkCluster, file: Path, wave: str) -> Callable[[], None]:
+def _posted(cluster: benchmark_cluster.BenchmarkCluster, file: Path, wave: str) -> Callable[[], None]:
     """Return a function that posts the same Jobs with other names."""
-    fleet_file = place.folder / f"{wave}.yaml"
+    fleet_file = cluster.folder / f"{wave}.yaml"
     fleet_file.write_text(JOBS_FILE.format(nodes=NODES, wave=wave, after="0s", count=JOBS))
     tree = loader.Loader().load(fleet_file).tree
     [fleet] = tree.fleets
     make = workloads.object_factory(desired.run_context(tree, fleet, fleet.spec.waves[0], "0"))
-    bodies = place.folder / f"{wave}.json"
+    bodies = cluster.folder / f"{wave}.json"
     bodies.write_bytes(b"\n".join(orjson.dumps(make(index)) for index in range(JOBS)))
     path = "/apis/batch/v1/namespaces/default/jobs"
-    command = (sys.executable, "-m", "tests.bench.raw_post", str(place.plane.kubeconfig), str(bodies), path)
+    command = (sys.executable, "-m", "tests.bench.raw_post", str(cluster.plane.kubeconfig), str(bodies), path)
 
     def post() -> None:
-        place.run(*command)
+        cluster.run(*command)
 
     return post
 
 
 @contextmanager
-def _watch_jobs(place: benchmark_cluster.BenchmarkCluster) -> Iterator[JobWatch]:
+def _watch_jobs(cluster: benchmark_cluster.BenchmarkCluster) -> Iterator[JobWatch]:
     """Watch all Jobs until the block ends."""
     observation = JobWatch()
 
-    def look(line: bytes) -> None:
+    def record_job(line: bytes) -> None:
         event, now = orjson.loads(line), time.monotonic()
         status = event["object"].get("status") or {}
         if event["type"] == "ADDED":
@@ -244,17 +244,17 @@ def _watch_jobs(place: benchmark_cluster.BenchmarkCluster) -> Iterator[JobWatch]
             observation.done.add(event["object"]["metadata"]["uid"])
             observation.last = observation.last if len(observation.done) > JOBS else now
 
-    with _watch_events(place, JOB, look):
+    with _watch_events(cluster, JOB, record_job):
         yield observation
 
 
 @contextmanager
 def _watch_events(
-    place: benchmark_cluster.BenchmarkCluster, kind: requests.Kind, handle: Callable[[bytes], None]
+    cluster: benchmark_cluster.BenchmarkCluster, kind: requests.Kind, handle: Callable[[bytes], None]
 ) -> Iterator[None]:
     """Call *handle* with every watch event of a kind until the block ends."""
-    listed = place.api.send(requests.list_page(kind)).json()["metadata"]["resourceVersion"]
-    stream = place.api.stream(requests.watch(kind, "", listed, 900), 900)
+    listed = cluster.api.send(requests.list_page(kind)).json()["metadata"]["resourceVersion"]
+    stream = cluster.api.stream(requests.watch(kind, "", listed, 900), 900)
 
     def listen() -> None:
         rest = b""
@@ -275,24 +275,24 @@ def _watch_events(
         stream.close()
 
 
-def _delete_jobs(place: benchmark_cluster.BenchmarkCluster) -> None:
+def _delete_jobs(cluster: benchmark_cluster.BenchmarkCluster) -> None:
     """Delete all Jobs and their pods; wait until the control plane is idle."""
     for path in ("/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"):
         request = requests.Request("DELETE", f"{path}?gracePeriodSeconds=0&propagationPolicy=Background")
-        while place.api.send(request, 120).status == 504:  # the API server ends requests after a minute
+        while cluster.api.send(request, 120).status == 504:  # the API server ends requests after a minute
             pass
     waiting.until(
-        lambda: not place.plane.get("pods", "-n", "default")["items"], deadline_s=benchmark_cluster.DEADLINE_S
+        lambda: not cluster.plane.get("pods", "-n", "default")["items"], deadline_s=benchmark_cluster.DEADLINE_S
     )
     time.sleep(8)
 
 
-def _components(place: benchmark_cluster.BenchmarkCluster) -> list[psutil.Process]:
+def _components(cluster: benchmark_cluster.BenchmarkCluster) -> list[psutil.Process]:
     """Return the processes of the control plane and of kwok."""
     components = []
     for process in psutil.process_iter(["name", "cmdline"]):
         name, words = process.info["name"] or "", " ".join(process.info["cmdline"] or ())
-        if any(name.startswith(component[:15]) for component in COMPONENTS) and str(place.folder) in words:
+        if any(name.startswith(component[:15]) for component in COMPONENTS) and str(cluster.folder) in words:
             components.append(process)
     assert len(components) >= 5, components
     return components

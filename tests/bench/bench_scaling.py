@@ -57,28 +57,28 @@ def _result(title: str, unit: str, rows: list[Row], key: str, factor: float) -> 
 
 
 def _case(nodes: int, shards: int) -> Row:
-    with benchmark_cluster.opened(driven=False) as place, _daemon(place, nodes, shards) as daemon:
-        place.wait(nodes)
+    with benchmark_cluster.opened(driven=False) as cluster, _daemon(cluster, nodes, shards) as daemon:
+        cluster.wait(nodes)
         waiting.until(lambda: _ready(daemon) == shards, deadline_s=benchmark_cluster.DEADLINE_S)
         time.sleep(SETTLE_S)
-        row: Row = {"nodes": nodes, "shards": shards, "pods": PODS, **_idle(place, daemon)}
-        row |= _pod_cost(place, daemon)
+        row: Row = {"nodes": nodes, "shards": shards, "pods": PODS, **_idle(cluster, daemon)}
+        row |= _pod_cost(cluster, daemon)
     table.print_progress(f"{nodes} nodes, {shards} shards: {row}")
     return row
 
 
 @contextmanager
 def _daemon(
-    place: benchmark_cluster.BenchmarkCluster, nodes: int, shards: int
+    cluster: benchmark_cluster.BenchmarkCluster, nodes: int, shards: int
 ) -> Iterator[daemon_process.DaemonProcess]:
-    files = place.folder / "files"
+    files = cluster.folder / "files"
     files.mkdir()
     controller = (
         "---\napiVersion: kwokfleet.dev/v1alpha1\nkind: KwokController\nmetadata: {name: default}\n"
         f"spec: {{shards: {shards}, leaseDuration: {LEASE_S}s}}\n"
     )
     (files / "fleet.yaml").write_text(benchmark_cluster.fleet(nodes) + controller)
-    program = cli.Cli(place.data_dir, place.environment)
+    program = cli.Cli(cluster.data_dir, cluster.environment)
     with daemon_process.running(program, str(files), kwok=True) as daemon:
         waiting.until(lambda: daemon.is_synced, deadline_s=benchmark_cluster.DEADLINE_S)
         yield daemon
@@ -88,37 +88,37 @@ def _ready(daemon: daemon_process.DaemonProcess) -> int:
     return sum(shard["state"] == "ready" for shard in daemon.get("/api/v1/kwok"))
 
 
-def _idle(place: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess) -> Row:
+def _idle(cluster: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess) -> Row:
     """Measure an idle fleet."""
-    parts = _parts(place, daemon)
-    before, asked, began = _cpu(parts), place.requests(), time.monotonic()
+    parts = _parts(cluster, daemon)
+    before, asked, began = _cpu(parts), cluster.requests(), time.monotonic()
     lag = 0.0
     while time.monotonic() - began < IDLE_S:
         lag = max(lag, *(shard["lagSeconds"] for shard in daemon.get("/api/v1/kwok")))
         time.sleep(2)
-    took, after, now = time.monotonic() - began, _cpu(parts), place.requests()
+    took, after, now = time.monotonic() - began, _cpu(parts), cluster.requests()
     renewed = sum(now[key] - asked.get(key, 0) for key in now if key[0] in ("PUT", "PATCH") and key[1] == "leases")
     row = {f"idle {part} cores": (after[part] - before[part]) / took for part in parts}
     row |= {
         f"idle {part} bytes": float(sum(_memory(process) for process in part_processes))
         for part, part_processes in parts.items()
     }
-    return {**row, "renewals_per_s": renewed / took, "lag_s": lag, "db_bytes": _db_size(place)}
+    return {**row, "renewals_per_s": renewed / took, "lag_s": lag, "db_bytes": _db_size(cluster)}
 
 
-def _pod_cost(place: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess) -> Row:
+def _pod_cost(cluster: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess) -> Row:
     """Create, run and delete pods; return the cost per pod."""
-    parts = _parts(place, daemon)
-    before, size, began = _cpu(parts), _db_size(place), time.monotonic()
-    with informer.Informer(place.api, (requests.POD,), f"{objects.WAVE}=load") as pods:
-        many_pods.create_pods(place, PODS)
+    parts = _parts(cluster, daemon)
+    before, size, began = _cpu(parts), _db_size(cluster), time.monotonic()
+    with informer.Informer(cluster.api, (requests.POD,), f"{objects.WAVE}=load") as pods:
+        many_pods.create_pods(cluster, PODS)
         pods.wait(lambda view: sum(map(_runs, view.objects.values())) == PODS, benchmark_cluster.DEADLINE_S)
-        ran, held = time.monotonic() - began, _db_size(place)
+        ran, held = time.monotonic() - began, _db_size(cluster)
         memory = {
             f"pods {part} bytes": float(sum(_memory(process) for process in part_processes))
             for part, part_processes in parts.items()
         }
-        place.api.send(requests.Request("DELETE", requests.collection(requests.POD, many_pods.NAMESPACE)), 120)
+        cluster.api.send(requests.Request("DELETE", requests.collection(requests.POD, many_pods.NAMESPACE)), 120)
         pods.wait(lambda view: not view.objects, benchmark_cluster.DEADLINE_S)
     took, after = time.monotonic() - began, _cpu(parts)
     row = {f"pod {part} cpu_s": (after[part] - before[part]) / PODS for part in parts}
@@ -130,12 +130,12 @@ def _runs(pod: Observed) -> bool:
 
 
 def _parts(
-    place: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess
+    cluster: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess
 ) -> Mapping[str, list[psutil.Process]]:
     """Return the processes of each part."""
     ours = psutil.Process(daemon.process.pid)
     kwoks = [child for child in ours.children(recursive=True) if child.name() == KWOK]
-    pids = {component.component: component.pid for component in processes.find_processes(place.plane.where)}
+    pids = {component.component: component.pid for component in processes.find_processes(cluster.plane.where)}
     return {KWOK: kwoks, KWOKFLEET: [ours]} | {name: [psutil.Process(pids[name])] for name in PARTS[2:]}
 
 
@@ -148,7 +148,7 @@ def _memory(process: psutil.Process) -> int:
     return int(process.memory_info().rss)
 
 
-def _db_size(place: benchmark_cluster.BenchmarkCluster) -> float:
+def _db_size(cluster: benchmark_cluster.BenchmarkCluster) -> float:
     """Return the size of etcd's database; it shrinks only by defragmentation."""
-    lines = place.plane.kubectl("get", "--raw", "/metrics").splitlines()
+    lines = cluster.plane.kubectl("get", "--raw", "/metrics").splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(_DB_SIZE))

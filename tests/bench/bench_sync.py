@@ -26,32 +26,32 @@ PASSES = 50
 
 def run() -> list[table.Result]:
     """Measure everything on one cluster."""
-    with benchmark_cluster.opened() as place:
-        file = place.folder / "fleet.yaml"
+    with benchmark_cluster.opened() as cluster:
+        file = cluster.folder / "fleet.yaml"
         file.write_text(benchmark_cluster.fleet(SIZE))
-        bodies = _bodies(place, file)
-        results = [*_creation(place, file, bodies), _deletion(place, file), _differences(place, file, bodies)]
+        bodies = _bodies(cluster, file)
+        results = [*_creation(cluster, file, bodies), _deletion(cluster, file), _differences(cluster, file, bodies)]
         file.write_text(benchmark_cluster.fleet(LARGE))
-        return [*results, *_large(place, file, results[0])]
+        return [*results, *_large(cluster, file, results[0])]
 
 
-def _bodies(place: benchmark_cluster.BenchmarkCluster, file: Path) -> Path:
+def _bodies(cluster: benchmark_cluster.BenchmarkCluster, file: Path) -> Path:
     """Write the nodes of a fleet file as JSON lines for creation."""
     command = [benchmark_cluster.kwokfleet(), "render", str(file), "--kind", "Node", "-o", "json"]
-    bodies = place.folder / "nodes.json"
+    bodies = cluster.folder / "nodes.json"
     with bodies.open("wb") as sink:
-        subprocess.run(command, check=True, stdout=sink, env=place.environment)
+        subprocess.run(command, check=True, stdout=sink, env=cluster.environment)
     return bodies
 
 
-def _creation(place: benchmark_cluster.BenchmarkCluster, file: Path, bodies: Path) -> list[table.Result]:
-    kubectl, kwokctl = (str(place.plane.tools.path(name)) for name in ("kubectl", "kwokctl"))
-    plain = place.folder / "plain.yaml"
+def _creation(cluster: benchmark_cluster.BenchmarkCluster, file: Path, bodies: Path) -> list[table.Result]:
+    kubectl, kwokctl = (str(cluster.plane.tools.path(name)) for name in ("kubectl", "kwokctl"))
+    plain = cluster.folder / "plain.yaml"
     with plain.open("wb") as sink:
         subprocess.run([benchmark_cluster.kwokfleet(), "render", str(file), "--kind", "Node"], check=True, stdout=sink)
     contestants = {
         f"raw POST loop, 16 threads, {SIZE} nodes": (
-            sys.executable, "-m", "tests.bench.raw_post", str(place.plane.kubeconfig), str(bodies),
+            sys.executable, "-m", "tests.bench.raw_post", str(cluster.plane.kubeconfig), str(bodies),
         ),
         f"kwokfleet sync, {SIZE} nodes": (benchmark_cluster.kwokfleet(), "sync", str(file), "--yes"),
         f"kwokctl scale, {SIZE} nodes": (
@@ -62,11 +62,11 @@ def _creation(place: benchmark_cluster.BenchmarkCluster, file: Path, bodies: Pat
     milestones: dict[str, list[tuple[float, float, float]]] = {name: [] for name in contestants}
     for number in range(ROUNDS):
         for name, command in contestants.items():
-            place.rest()
-            milestones[name].append(place.milestones(SIZE, *command))
+            cluster.rest()
+            milestones[name].append(cluster.milestones(SIZE, *command))
             seconds = ", ".join(f"{value:.2f}" for value in milestones[name][-1])
             table.print_progress(f"round {number + 1} of {ROUNDS}: {name}: {seconds}")
-    place.rest()
+    cluster.rest()
     raw, _, scale, _ = contestants
     return [
         table.Result(
@@ -82,17 +82,17 @@ def _creation(place: benchmark_cluster.BenchmarkCluster, file: Path, bodies: Pat
     ]  # fmt: skip
 
 
-def _deletion(place: benchmark_cluster.BenchmarkCluster, file: Path) -> table.Result:
+def _deletion(cluster: benchmark_cluster.BenchmarkCluster, file: Path) -> table.Result:
     def filled() -> None:
-        place.run(benchmark_cluster.kwokfleet(), "sync", str(file), "--yes", "--wait")
+        cluster.run(benchmark_cluster.kwokfleet(), "sync", str(file), "--yes", "--wait")
 
     def bare() -> float:
         filled()
-        return place.delete_nodes()
+        return cluster.delete_nodes()
 
     def ours() -> float:
         filled()
-        return place.run(benchmark_cluster.kwokfleet(), "delete", "bench", "--yes")
+        return cluster.run(benchmark_cluster.kwokfleet(), "delete", "bench", "--yes")
 
     samples = table.measure_in_turn(ROUNDS, {"bare deletecollection": bare, "kwokfleet delete": ours})
     return table.Result(
@@ -101,16 +101,16 @@ def _deletion(place: benchmark_cluster.BenchmarkCluster, file: Path) -> table.Re
     )  # fmt: skip
 
 
-def _differences(place: benchmark_cluster.BenchmarkCluster, file: Path, bodies: Path) -> table.Result:
+def _differences(cluster: benchmark_cluster.BenchmarkCluster, file: Path, bodies: Path) -> table.Result:
     """Diff a cluster that is in sync."""
-    kubectl = str(place.plane.tools.path("kubectl"))
-    place.rest()
-    place.run(benchmark_cluster.kwokfleet(), "sync", str(file), "--yes", "--wait")
-    owned = place.folder / "owned.yaml"  # without fields that are set only at creation: kubectl would report a diff
+    kubectl = str(cluster.plane.tools.path("kubectl"))
+    cluster.rest()
+    cluster.run(benchmark_cluster.kwokfleet(), "sync", str(file), "--yes", "--wait")
+    owned = cluster.folder / "owned.yaml"  # without fields that are set only at creation: kubectl would report a diff
     _without_creation_fields(bodies, owned)
-    ours = [place.run(benchmark_cluster.kwokfleet(), "diff", str(file)) for _ in range(2 * ROUNDS + 1)]
+    ours = [cluster.run(benchmark_cluster.kwokfleet(), "diff", str(file)) for _ in range(2 * ROUNDS + 1)]
     table.print_progress(f"kwokfleet diff: {statistics.median(ours):.2f}")
-    theirs = [place.run(kubectl, "diff", "-f", str(owned), good=(0, 1))]
+    theirs = [cluster.run(kubectl, "diff", "-f", str(owned), good=(0, 1))]
     table.print_progress(f"kubectl diff: {theirs[0]:.2f}")
     return table.Result(
         f"diff of an unchanged fleet of {SIZE} nodes, process start to exit", "s",
@@ -126,22 +126,22 @@ def _without_creation_fields(bodies: Path, target: Path) -> None:
     target.write_text("".join(f"---\n{json.dumps(node)}\n" for node in nodes))
 
 
-def _large(place: benchmark_cluster.BenchmarkCluster, file: Path, small: table.Result) -> list[table.Result]:
+def _large(cluster: benchmark_cluster.BenchmarkCluster, file: Path, small: table.Result) -> list[table.Result]:
     name = f"kwokfleet sync, {SIZE} nodes"
     command = (benchmark_cluster.kwokfleet(), "sync", str(file), "--yes")
     durations = []
     for _ in range(max(1, ROUNDS - 1)):
-        place.rest()
-        durations.append(place.milestones(LARGE, *command)[1])
+        cluster.rest()
+        durations.append(cluster.milestones(LARGE, *command)[1])
         table.print_progress(f"kwokfleet sync, {LARGE} nodes: {durations[-1]:.2f}")
     per_node = {
         name: [value / SIZE * 1000 for value in small.samples[name]],
         f"kwokfleet sync, {LARGE} nodes": [value / LARGE * 1000 for value in durations],
     }
-    place.wait(LARGE)
-    diffs = [place.run(benchmark_cluster.kwokfleet(), "diff", str(file)) for _ in range(2 * ROUNDS + 1)]
-    costs, sent = _passes(place, file)
-    memory = _memory(place)
+    cluster.wait(LARGE)
+    diffs = [cluster.run(benchmark_cluster.kwokfleet(), "diff", str(file)) for _ in range(2 * ROUNDS + 1)]
+    costs, sent = _passes(cluster, file)
+    memory = _memory(cluster)
     return [
         table.Result("Time to Ready per node", "ms", per_node, (name,), f"at {LARGE} at most 1.3 times that at {SIZE}"),
         table.Result(f"diff of an unchanged fleet of {LARGE} nodes", "s", {"kwokfleet diff": diffs}, (), "under 4 s"),
@@ -172,9 +172,9 @@ class _CountingClient(client.KubeClient):
         return super().send(request, timeout_s, before_send)
 
 
-def _passes(place: benchmark_cluster.BenchmarkCluster, file: Path) -> tuple[list[float], int]:
+def _passes(cluster: benchmark_cluster.BenchmarkCluster, file: Path) -> tuple[list[float], int]:
     """Return the CPU milliseconds and the requests of passes over a fleet in sync."""
-    api = client.connect(kubeconfig=place.plane.kubeconfig)
+    api = client.connect(kubeconfig=cluster.plane.kubeconfig)
     api.__class__ = _CountingClient
     with informer.Informer(api) as follower:
         follower.wait_until_synced(60)
@@ -190,19 +190,21 @@ def _passes(place: benchmark_cluster.BenchmarkCluster, file: Path) -> tuple[list
     return costs, _CountingClient.sent
 
 
-def _memory(place: benchmark_cluster.BenchmarkCluster) -> dict[str, list[float]]:
-    many_pods.create_pods(place, PODS)
+def _memory(cluster: benchmark_cluster.BenchmarkCluster) -> dict[str, list[float]]:
+    many_pods.create_pods(cluster, PODS)
     code = "import sys, time; from tests.bench import pods; pods.hold(sys.argv[1])"
     return {
-        "import kubernetes": [_resident(place, "import kubernetes, time; print('ready', flush=True); time.sleep(600)")],
-        "kwokfleet": [_resident(place, code)],
+        "import kubernetes": [
+            _resident(cluster, "import kubernetes, time; print('ready', flush=True); time.sleep(600)")
+        ],
+        "kwokfleet": [_resident(cluster, code)],
     }
 
 
-def _resident(place: benchmark_cluster.BenchmarkCluster, code: str) -> float:
+def _resident(cluster: benchmark_cluster.BenchmarkCluster, code: str) -> float:
     """Return the memory of a process that runs *code*, when it reports to be ready."""
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(place.plane.kubeconfig)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(cluster.plane.kubeconfig)], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None

@@ -125,17 +125,17 @@ def opened(*, driven: bool = True) -> Iterator[BenchmarkCluster]:
             api = client.connect(kubeconfig=plane.kubeconfig)
             with _stages(plane), informer.Informer(api, (requests.NODE,), SELECTOR) as nodes:
                 nodes.wait_until_synced(60)
-                place = BenchmarkCluster(plane, api, nodes, folder, data_dir)
-                with separate_kwok(place) if driven else nullcontext():
-                    yield place
+                benchmark_cluster = BenchmarkCluster(plane, api, nodes, folder, data_dir)
+                with separate_kwok(benchmark_cluster) if driven else nullcontext():
+                    yield benchmark_cluster
         finally:
             cluster.down(config, "bench", progress.discard)
 
 
 @contextmanager
-def separate_kwok(place: BenchmarkCluster) -> Iterator[None]:
+def separate_kwok(cluster: BenchmarkCluster) -> Iterator[None]:
     """Run an unsupervised kwok until the block ends."""
-    with kwok.running(place.plane, place.folder / "kwok", selector=SELECTOR, lease_s=40):
+    with kwok.running(cluster.plane, cluster.folder / "kwok", selector=SELECTOR, lease_s=40):
         yield
 
 

@@ -15,10 +15,10 @@ NAMESPACE = "bench-pods"
 THREADS = 16
 
 
-def create_pods(place: benchmark_cluster.BenchmarkCluster, count: int) -> None:
+def create_pods(cluster: benchmark_cluster.BenchmarkCluster, count: int) -> None:
     """Create pods on the existing nodes; wait until they run."""
-    place.plane.kubectl("create", "namespace", NAMESPACE)
-    nodes = sorted(key.name for key in place.nodes.view().objects)
+    cluster.plane.kubectl("create", "namespace", NAMESPACE)
+    nodes = sorted(key.name for key in cluster.nodes.view().objects)
     numbers = iter(range(count))
     lock = threading.Lock()
 
@@ -29,7 +29,7 @@ def create_pods(place: benchmark_cluster.BenchmarkCluster, count: int) -> None:
             if number is None:
                 return
             body = orjson.dumps(_pod(number, nodes[number % len(nodes)]))
-            response = place.api.send(requests.Request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", body))
+            response = cluster.api.send(requests.Request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", body))
             assert response.status == 201, response.message
 
     threads = [threading.Thread(target=post) for _ in range(THREADS)]

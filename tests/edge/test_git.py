@@ -129,12 +129,12 @@ def test_a_forced_push_is_followed(upstream: Repository, folder: Path) -> None:
 
 def test_the_link_to_the_checkout_always_exists(upstream: Repository, folder: Path) -> None:
     """It is replaced atomically, and its previous target is kept for a while."""
-    stop, seen, failed = threading.Event(), set[str](), list[OSError]()
+    stop, texts, failed = threading.Event(), set[str](), list[OSError]()
 
     def read() -> None:
         while not stop.is_set():
             try:
-                seen.add((folder / "current" / "fleets" / "a.yaml").read_text())
+                texts.add((folder / "current" / "fleets" / "a.yaml").read_text())
             except OSError as error:
                 failed.append(error)
 
@@ -150,8 +150,8 @@ def test_the_link_to_the_checkout_always_exists(upstream: Repository, folder: Pa
             stop.set()
             reader.join()
     assert not failed
-    assert seen <= {f"a: {number}\n" for number in range(1, 5)}
-    assert len(seen) > 1
+    assert texts <= {f"a: {number}\n" for number in range(1, 5)}
+    assert len(texts) > 1
 
 
 def test_the_last_checkout_is_known_after_a_restart(upstream: Repository, folder: Path) -> None:

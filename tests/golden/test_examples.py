@@ -34,14 +34,14 @@ def _summary(tree: render.Tree) -> Iterator[str]:
     desired = render.Renderer().desired(tree, NOW)
     manifests = list(render.objects_to_create(tree, desired, NOW))
     yield from (f"# {line}\n" for line in _names(manifests))
-    seen: set[str] = set()
+    listed_pools: set[str] = set()
     for manifest in manifests:
         pool = manifest["metadata"].get("labels", {}).get(objects.POOL)
         if manifest["kind"] == "Stage":
             if objects.STAGE_SET not in manifest["metadata"]["labels"]:
                 yield "---\n" + writer.to_yaml(_without_steps(manifest))
-        elif pool is None or pool not in seen:
-            seen.add(pool or "")
+        elif pool is None or pool not in listed_pools:
+            listed_pools.add(pool or "")
             yield "---\n" + writer.to_yaml(manifest)
     for fleet in tree.fleets:
         for wave in fleet.spec.waves:

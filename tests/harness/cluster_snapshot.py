@@ -33,15 +33,15 @@ def take(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
 
 def take_settled(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
     """Return a snapshot after controllers have stopped changing objects."""
-    seen = [take(cluster)]
+    snapshots = [take(cluster)]
 
     def is_quiet() -> bool:
         time.sleep(QUIET_S)
-        seen.append(take(cluster))
-        return seen[-1] == seen[-2]
+        snapshots.append(take(cluster))
+        return snapshots[-1] == snapshots[-2]
 
     waiting.until(is_quiet)
-    return seen[-1]
+    return snapshots[-1]
 
 
 def wait_until_equal(

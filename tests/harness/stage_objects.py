@@ -1,4 +1,4 @@
-"""The Stages in stages/, and nodes, pods and Jobs to play them on."""
+"""The Stages in stages/, and nodes, pods and Jobs to test them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -94,14 +94,14 @@ def pod(box: Sandbox, name: str) -> Manifest:
 
 def wait_for_pod(box: Sandbox, name: str, check: Callable[[Manifest], bool], deadline_s: float = 30) -> Manifest:
     """Wait until a check holds for a pod; return that pod."""
-    seen: list[Manifest] = []
+    pods: list[Manifest] = []
 
-    def look() -> bool:
-        seen[:] = [pod(box, name)]
-        return check(seen[0])
+    def is_fulfilled() -> bool:
+        pods[:] = [pod(box, name)]
+        return check(pods[0])
 
-    waiting.until(look, deadline_s=deadline_s)
-    return seen[0]
+    waiting.until(is_fulfilled, deadline_s=deadline_s)
+    return pods[0]
 
 
 def is_ready(manifest: Manifest) -> bool:

@@ -24,7 +24,7 @@ from tests.soak.samples import Sample
 FLEET = "soak"
 PODS = 20
 SETTLE_S = 120
-LOOKS, LOOK_S = 5, 0.1
+READINGS, READING_INTERVAL_S = 5, 0.1
 """A sample is the minimum of several readings: peaks are short, leaks stay."""
 FILE = """
 apiVersion: kwokfleet.dev/v1alpha1
@@ -156,10 +156,10 @@ class SoakCluster:
         """Take a sample of kwokfleet's process."""
         children = process.children(recursive=True)
         counts = []
-        for _ in range(LOOKS):
+        for _ in range(READINGS):
             connections = len(process.net_connections("all"))
             counts.append((process.num_fds() - connections, connections, process.num_threads()))
-            time.sleep(LOOK_S)
+            time.sleep(READING_INTERVAL_S)
         fds, connections, threads = map(min, zip(*counts, strict=True))
         sizes = [child.memory_info().rss / 2**20 for child in children]
         return Sample(
