@@ -122,7 +122,7 @@ class RunProgress:
         ]
         if record.state is RunState.CANCELLED:
             failures.append(f"the run was cancelled{f': {record.error}' if record.error else ''}")
-        elif record.rejected_count and not (self.expected and self.wave.allows_failures):
+        elif record.rejected_count and not self.wave.allows_failures:
             failures.append(f"{record.rejected_count} of {record.total} objects were rejected: {record.error}")
         elif record.verdict in ("Failed", "NoData") and not failures:
             failures.append("a gate failed" if record.verdict == "Failed" else "a gate has no data")

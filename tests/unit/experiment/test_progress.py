@@ -1,5 +1,6 @@
 """The Waves a test waits for, the steps of their Runs, and their failures."""
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -153,6 +154,8 @@ def test_rejected_objects_are_a_failure_unless_the_wave_has_a_gate_for_them() ->
     assert failures == ("3 of 10 objects were rejected: Pod jobs-0: 403 quota",)
     tolerant = ExpectedWave("lab", "jobs", has_gates=True, allows_failures=True)
     assert progress_of(record, measured(), tolerant).failures == ()
+    later = {("lab", "jobs", "0"): finished(), ("lab", "jobs", "1"): dataclasses.replace(record, name="1")}
+    assert [run.failures for run in progress.run_progress([tolerant], later, {})] == [(), ()]
 
 
 def test_a_cancelled_run_is_a_failure() -> None:
