@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness import cli, control_plane, golden_files, sandbox
 
-REAL = {"cluster", "kwokfleet", "standing"}
+REAL = {"cluster", "kwokfleet", "running_cluster"}
 """Fixtures that need the control plane's binaries."""
 APART = {name: Path(__file__).parent / name for name in ("faults", "image")}
 """Marks and their folders."""

@@ -15,7 +15,7 @@ PROGRAMS = Path(sys.executable).parent
 
 @pytest.fixture
 def program(tmp_path: Path) -> cli.Cli:
-    """Run commands that need no cluster."""
+    """Return a CLI for commands without a cluster."""
     return cli.Cli(tmp_path / "data", {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, fresh=True)
 
 
@@ -25,15 +25,15 @@ def test_version(program: cli.Cli) -> None:
 
 
 def test_both_entry_points_are_the_same_program() -> None:
-    """As kubectl's plug-in it calls itself by the words the user typed."""
+    """As a kubectl plug-in it shows the command that the user typed."""
     for name, called in (("kwokfleet", "kwokfleet"), ("kubectl-kwokfleet", "kubectl kwokfleet")):
         done = subprocess.run([PROGRAMS / name, "--help"], capture_output=True, text=True, check=True, timeout=60)
         assert f"Usage: {called} [OPTIONS] COMMAND" in done.stdout
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["cluster", "--help"], ["cluster", "up", "--help"]])
-def test_a_question_does_not_import_kubernetes(tmp_path: Path, arguments: list[str]) -> None:
-    """The client costs a second and 100 MB: only commands that talk to a cluster pay for it."""
+def test_offline_commands_do_not_import_kubernetes(tmp_path: Path, arguments: list[str]) -> None:
+    """The import costs a second and 100 MB."""
     command = [sys.executable, "-X", "importtime", "-m", "kwokfleet", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
@@ -41,16 +41,16 @@ def test_a_question_does_not_import_kubernetes(tmp_path: Path, arguments: list[s
     assert not imported & {"kubernetes", "structlog", "apscheduler", "watchdog", "psutil"}
 
 
-def test_the_plug_in_leaves_completion_to_kubectl() -> None:
-    """Installing ours under a name of two words would break kubectl's own."""
+def test_the_plug_in_installs_no_completion() -> None:
+    """A command name of two words would break kubectl's completion."""
     options = ("--install-completion", "--show-completion")
     for name, offered in (("kwokfleet", True), ("kubectl-kwokfleet", False)):
         done = subprocess.run([PROGRAMS / name, "--help"], capture_output=True, text=True, check=True, timeout=60)
         assert all((option in done.stdout) is offered for option in options)
 
 
-def test_output_that_cannot_be_written_is_no_bug(program: cli.Cli) -> None:
-    """A full disk behind standard output is said as such."""
+def test_unwritable_output_is_a_plain_error(program: cli.Cli) -> None:
+    """A full disk behind standard output."""
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "kwokfleet", "cluster", "status", "--json"]
         done = subprocess.run(
@@ -60,7 +60,7 @@ def test_output_that_cannot_be_written_is_no_bug(program: cli.Cli) -> None:
 
 
 def test_wrong_usage_is_exit_code_2(program: cli.Cli) -> None:
-    """A wrong flag, command, name or file: what was meant, and no traceback."""
+    """A wrong flag, command, name or file: with a hint and without a traceback."""
     broken, no_manifest = program.data_dir.with_name("broken.yaml"), program.data_dir.with_name("list.yaml")
     broken.write_text("kind: KubeSchedulerConfiguration\nprofiles: [\n")
     no_manifest.write_text("- a list\n")
@@ -83,8 +83,8 @@ def test_wrong_usage_is_exit_code_2(program: cli.Cli) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_commands_about_a_cluster_that_is_not_there(program: cli.Cli) -> None:
-    """Each says how to make it; status answers no."""
+def test_commands_on_a_missing_cluster_are_errors_with_a_hint(program: cli.Cli) -> None:
+    """Status exits with 1."""
     for command in ("kubeconfig", "logs", "kubectl"):
         done = program.run("cluster", command)
         assert done.returncode == 4
@@ -95,15 +95,15 @@ def test_commands_about_a_cluster_that_is_not_there(program: cli.Cli) -> None:
     assert program.run("cluster", "status", "--json").stdout == "[]\n"
 
 
-def test_a_wrong_setting_is_an_error_with_the_right_values(program: cli.Cli) -> None:
-    """Not a silent default."""
+def test_an_invalid_setting_is_an_error_with_the_valid_values(program: cli.Cli) -> None:
+    """No silent default."""
     done = program.run("cluster", "status", KWOKFLEET_LOG_FORMAT="xml")
     assert done.returncode == 2
     assert "auto, console, json" in done.stderr
 
 
-def test_a_data_folder_that_cannot_be_written_is_named(program: cli.Cli, tmp_path: Path) -> None:
-    """The folder, the reason and the variable; not a traceback."""
+def test_an_unwritable_data_folder_is_an_error_with_its_path(program: cli.Cli, tmp_path: Path) -> None:
+    """With the reason and the variable, without a traceback."""
     (tmp_path / "file").write_text("")
     done = program.run("cluster", "down", KWOKFLEET_DATA_DIR=str(tmp_path / "file"))
     assert done.returncode == 6
@@ -112,7 +112,7 @@ def test_a_data_folder_that_cannot_be_written_is_named(program: cli.Cli, tmp_pat
 
 
 def test_ctrl_c_ends_any_command(program: cli.Cli) -> None:
-    """130, as shells expect, without a traceback."""
+    """Exit code 130, without a traceback."""
     wait = "lambda: (print('ready', flush=True), time.sleep(60))"
     code = f"import kwokfleet.cli.main as m, time\nm.cluster.app.command('wait')({wait})\nm.main()"
     command = [sys.executable, "-c", code, "cluster", "wait"]
@@ -125,8 +125,8 @@ def test_ctrl_c_ends_any_command(program: cli.Cli) -> None:
     assert (process.returncode, err) == (130, "interrupted\n")
 
 
-def test_a_bug_has_an_exit_code_of_its_own(program: cli.Cli) -> None:
-    """An exception nobody foresaw says that it is our fault, with everything a report needs."""
+def test_an_unexpected_exception_has_its_own_exit_code(program: cli.Cli) -> None:
+    """With everything that a bug report needs."""
     code = "import kwokfleet.cli.main as m\nm.cluster.app.command('crash')(lambda: 1 / 0)\nm.main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "cluster", "crash"],

@@ -1,4 +1,4 @@
-"""Commands that need only files, run as a user would: init, validate, render, fmt, schema."""
+"""Commands without a cluster: init, validate, render, fmt, schema."""
 
 import json
 import os
@@ -18,19 +18,19 @@ from tests.harness.json_schema import schema_path
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "fleets").glob("*.yaml"))
 NOW = "2026-03-02T06:00:00Z"
-EVERYTHING = ("render", "fleets", "--waves", "--now", NOW)
+RENDER_ALL = ("render", "fleets", "--waves", "--now", NOW)
 TIMEOUT_S = 60
 
 Done = subprocess.CompletedProcess[str]
 
 
 def command(*arguments: str) -> list[str]:
-    """Return how the program is called."""
+    """Return the command line of the program."""
     return [sys.executable, "-m", "kwokfleet", *arguments]
 
 
 def environment(folder: Path, **variables: str) -> dict[str, str]:
-    """Return an environment in which nothing is known of any cluster."""
+    """Return an environment without a kubeconfig."""
     return {"HOME": str(folder), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **variables}
 
 
@@ -39,8 +39,8 @@ def run(folder: Path, *arguments: str, stdin: str = "", **variables: str) -> Don
     return fork_server.run(list(arguments), environment(folder, **variables), folder=folder, stdin=stdin)
 
 
-def fresh(folder: Path, *arguments: str, **variables: str) -> str:
-    """Run the program, which must succeed, in a Python of its own; return what it printed."""
+def run_in_new_process(folder: Path, *arguments: str, **variables: str) -> str:
+    """Run the program in a new Python process; return its standard output."""
     return subprocess.run(
         command(*arguments), cwd=folder, env=environment(folder, **variables), capture_output=True, text=True,
         check=True, timeout=TIMEOUT_S,
@@ -48,22 +48,22 @@ def fresh(folder: Path, *arguments: str, **variables: str) -> str:
 
 
 def ok(folder: Path, *arguments: str) -> str:
-    """Run the program, which must succeed, and return what it printed on standard output."""
+    """Run the program, which must succeed; return its standard output."""
     done = run(folder, *arguments)
     assert done.returncode == 0, f"kwokfleet {' '.join(arguments)} gave {done.returncode}: {done.stderr}"
     return done.stdout
 
 
-def refused(done: Done, *said: str) -> None:
-    """Check that the input was refused in words, with nothing on standard output."""
+def assert_rejected(done: Done, *messages: str) -> None:
+    """Check exit code 2, the messages on standard error, and an empty standard output."""
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert "Traceback" not in done.stderr
-    for words in said:
-        assert words in done.stderr
+    for message in messages:
+        assert message in done.stderr
 
 
 def example_tree(folder: Path) -> Path:
-    """Copy the examples, and the Stages that they refer to, into a folder."""
+    """Copy the examples and their Stages into a folder."""
     for name in ("fleets", "stages"):
         shutil.copytree(ROOT / name, folder / name)
     return folder
@@ -80,36 +80,36 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return what `render` makes of the examples."""
-    return ok(example_tree(tmp_path_factory.mktemp("reference")), *EVERYTHING)
+    """Return the rendered examples."""
+    return ok(example_tree(tmp_path_factory.mktemp("reference")), *RENDER_ALL)
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
-def test_render_gives_the_same_bytes_whatever_the_hash_seed(tree: Path, reference: str, seed: str) -> None:
-    """Nothing depends on the order of a set; nor on the folder around, which is another one here."""
-    assert fresh(tree, *EVERYTHING, PYTHONHASHSEED=seed) == reference
+def test_render_does_not_depend_on_the_hash_seed(tree: Path, reference: str, seed: str) -> None:
+    """Nor on the folder."""
+    assert run_in_new_process(tree, *RENDER_ALL, PYTHONHASHSEED=seed) == reference
 
 
-def test_render_gives_the_same_bytes_for_touched_files(tree: Path, reference: str) -> None:
-    """Contents count, not when or in which order files were written."""
+def test_render_does_not_depend_on_file_times(tree: Path, reference: str) -> None:
+    """Nor on the order in which files were written."""
     for number, path in enumerate(sorted((tree / "fleets").rglob("*.*"), reverse=True)):
         text = path.read_bytes()
         path.unlink()
         path.write_bytes(text)
         os.utime(path, (1_000_000 + number, 1_000_000 + number))
-    assert ok(tree, *EVERYTHING) == reference
+    assert ok(tree, *RENDER_ALL) == reference
 
 
-def test_render_takes_fleets_by_default(tree: Path, reference: str) -> None:
-    """Without a path it renders fleets/; in a folder without it, that folder."""
+def test_render_uses_the_folder_fleets_by_default(tree: Path, reference: str) -> None:
+    """Or the current folder if it does not exist."""
     assert ok(tree, "render", "--waves", "--now", NOW) == reference
     assert ok(tree / "fleets", "render", "--waves", "--now", NOW, "--fleet", "quickstart") == ok(
-        tree, *EVERYTHING, "--fleet", "quickstart"
+        tree, *RENDER_ALL, "--fleet", "quickstart"
     )
 
 
-def test_render_chooses_by_fleet_and_kind(tree: Path) -> None:
-    """In any case of letters."""
+def test_render_filters_by_fleet_and_kind(tree: Path) -> None:
+    """Case-insensitively."""
     names = ok(tree, "render", "--fleet", "quickstart", "--kind", "node", "-o", "name").splitlines()
     assert names == [f"node/quickstart-general-{number}" for number in range(10)]
     kinds = {line.partition("/")[0] for line in ok(tree, "render", "--kind", "Stage", "-o", "name").splitlines()}
@@ -117,37 +117,40 @@ def test_render_chooses_by_fleet_and_kind(tree: Path) -> None:
 
 
 def test_render_prints_names_json_and_yaml_of_the_same_objects(tree: Path) -> None:
-    """One object in each line, one in each document."""
+    """One object per line or document."""
     chosen = ("render", "fleets/quickstart.yaml", "--waves", "--now", NOW, "-o")
     lines = [json.loads(line) for line in ok(tree, *chosen, "json").splitlines()]
     assert list(YAML(typ="safe").load_all(ok(tree, *chosen, "yaml"))) == lines
-    namespaced = [(each["kind"].lower(), each["metadata"].get("namespace"), each["metadata"]["name"]) for each in lines]
+    namespaced = [
+        (manifest["kind"].lower(), manifest["metadata"].get("namespace"), manifest["metadata"]["name"])
+        for manifest in lines
+    ]
     names = ["/".join(filter(None, parts)) for parts in namespaced]
     assert ok(tree, *chosen, "name").splitlines() == names
 
 
-def test_render_of_a_broken_tree_prints_nothing(tree: Path) -> None:
-    """One wrong line in one file: all problems on standard error, and not half of the objects."""
+def test_render_of_an_invalid_tree_prints_nothing(tree: Path) -> None:
+    """All problems are on standard error, and no object on standard output."""
     path = tree / "fleets" / "quickstart.yaml"
     path.write_text(path.read_text().replace("replicas: 10", "replicas: -3"))
-    refused(run(tree, "render"), "fleets/quickstart.yaml:10:17: spec.nodePools[0].replicas:", "-3", "next:")
+    assert_rejected(run(tree, "render"), "fleets/quickstart.yaml:10:17: spec.nodePools[0].replicas:", "-3", "next:")
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(tree: Path) -> None:
-    """As in `kwokfleet render | head -1`: nothing is said."""
+def test_a_closed_pipe_is_no_error(tree: Path) -> None:
+    """As in `kwokfleet render | head -1`: no message."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(command(*EVERYTHING), cwd=tree, env=environment(tree), stdout=pipe, stderr=pipe) as process:
+    with subprocess.Popen(command(*RENDER_ALL), cwd=tree, env=environment(tree), stdout=pipe, stderr=pipe) as process:
         assert process.stdout
         assert process.stderr
         assert process.stdout.readline() == b"---\n"
         process.stdout.close()
-        said = process.stderr.read()
+        stderr = process.stderr.read()
         process.wait(TIMEOUT_S)
-    assert said == b""
+    assert stderr == b""
 
 
 def test_ctrl_c_ends_a_large_render(tree: Path) -> None:
-    """130, as shells expect, with one word and no traceback."""
+    """Exit code 130, one word, and no traceback."""
     path = tree / "fleets" / "quickstart.yaml"
     path.write_text(path.read_text().replace("replicas: 10", "replicas: 200000"))
     pipe = subprocess.PIPE
@@ -156,15 +159,15 @@ def test_ctrl_c_ends_a_large_render(tree: Path) -> None:
         assert process.stdout
         assert process.stdout.readline() == b"---\n"
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=TIMEOUT_S)
-    assert (process.returncode, said) == (130, b"interrupted\n")
+        _, stderr = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, stderr) == (130, b"interrupted\n")
 
 
 # validate
 
 
 def test_the_examples_are_valid() -> None:
-    """Every one, without so much as a warning, and without one word on standard output."""
+    """Without warnings, and without standard output."""
     done = run(ROOT, "validate", "fleets/", "--strict")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert done.stderr.endswith("Fleets: no problems\n")
@@ -173,8 +176,8 @@ def test_the_examples_are_valid() -> None:
 @pytest.mark.parametrize(
     "arguments", [["validate", "fleets"], ["render", "fleets"], ["schema"], ["fmt", "--check", "fleets"]]
 )
-def test_files_need_no_kubernetes_client(tree: Path, arguments: list[str]) -> None:
-    """It costs a second and 100 MB; so do they without everything else that only a daemon needs."""
+def test_offline_commands_do_not_import_the_kubernetes_client(tree: Path, arguments: list[str]) -> None:
+    """Nor other modules that only a daemon needs."""
     called = [sys.executable, "-X", "importtime", "-m", "kwokfleet", *arguments]
     done = subprocess.run(
         called, cwd=tree, env=environment(tree), capture_output=True, text=True, check=True, timeout=TIMEOUT_S
@@ -185,9 +188,9 @@ def test_files_need_no_kubernetes_client(tree: Path, arguments: list[str]) -> No
 
 
 @pytest.mark.parametrize("name", ["validate", "render", "fmt"])
-def test_a_path_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
-    """With a sentence, and what to name instead."""
-    refused(run(tmp_path, name, "no/such/folder"), "cannot read no/such/folder: no such file", "next:")
+def test_a_missing_path_is_an_error_with_a_hint(tmp_path: Path, name: str) -> None:
+    """With its name."""
+    assert_rejected(run(tmp_path, name, "no/such/folder"), "cannot read no/such/folder: no such file", "next:")
 
 
 @pytest.mark.parametrize(
@@ -205,10 +208,10 @@ def test_a_path_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
         (["rendr"], "render"),
     ],
 )
-def test_wrong_usage_is_answered_with_what_was_meant(tmp_path: Path, arguments: list[str], meant: str) -> None:
+def test_wrong_usage_is_an_error_with_a_suggestion(tmp_path: Path, arguments: list[str], meant: str) -> None:
     """Exit code 2, and no traceback."""
     (tmp_path / "live.yaml").write_text(LIVE)
-    refused(run(tmp_path, *arguments), meant)
+    assert_rejected(run(tmp_path, *arguments), meant)
 
 
 LIVE = """
@@ -222,8 +225,8 @@ spec: {nodePools: [{name: p, replicas: 1, templateFrom: {nodes: {}}}]}
 # init
 
 
-def test_what_init_writes_is_valid_and_can_be_rendered(tmp_path: Path) -> None:
-    """In an empty folder, by the commands that it names."""
+def test_files_of_init_are_valid_and_can_be_rendered(tmp_path: Path) -> None:
+    """In an empty folder, by the commands that its output names."""
     done = run(tmp_path, "init")
     assert done.returncode == 0
     assert done.stdout.splitlines() == ["fleets/quickstart.yaml", "fleets/kwok-controller.yaml", "fleet.schema.json"]
@@ -236,15 +239,15 @@ def test_what_init_writes_is_valid_and_can_be_rendered(tmp_path: Path) -> None:
 
 
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
-    """One file in its way, and it writes none."""
-    theirs = tmp_path / "lab" / "fleets" / "kwok-controller.yaml"
-    theirs.parent.mkdir(parents=True)
-    theirs.write_text("mine\n")
+    """With one existing file it writes none."""
+    existing = tmp_path / "lab" / "fleets" / "kwok-controller.yaml"
+    existing.parent.mkdir(parents=True)
+    existing.write_text("mine\n")
     done = run(tmp_path, "init", "lab")
     assert (done.returncode, done.stdout) == (5, "")
     assert "lab/fleets/kwok-controller.yaml already exists" in done.stderr
-    assert [path for path in (tmp_path / "lab").rglob("*") if path.is_file()] == [theirs]
-    assert theirs.read_text() == "mine\n"
+    assert [path for path in (tmp_path / "lab").rglob("*") if path.is_file()] == [existing]
+    assert existing.read_text() == "mine\n"
 
 
 # fmt
@@ -264,8 +267,8 @@ spec:
 """
 
 
-def test_fmt_says_what_it_would_change(tmp_path: Path) -> None:
-    """--check answers by its exit code, --diff shows it, and neither writes."""
+def test_fmt_check_and_diff_do_not_write(tmp_path: Path) -> None:
+    """--check sets the exit code, --diff prints the changes."""
     path = tmp_path / "ugly.yaml"
     path.write_text(UGLY)
     check, diff = run(tmp_path, "fmt", "--check"), run(tmp_path, "fmt", "--diff")
@@ -276,7 +279,7 @@ def test_fmt_says_what_it_would_change(tmp_path: Path) -> None:
 
 
 def test_fmt_keeps_comments_quotes_and_meaning(tmp_path: Path) -> None:
-    """It writes once; formatted is formatted."""
+    """A second run changes nothing."""
     path = tmp_path / "ugly.yaml"
     path.write_text(UGLY)
     assert ok(tmp_path, "fmt") == "ugly.yaml\n"
@@ -290,8 +293,8 @@ def test_fmt_keeps_comments_quotes_and_meaning(tmp_path: Path) -> None:
     assert ok(tmp_path, "fmt") == ""
 
 
-def test_fmt_leaves_a_broken_file_alone(tmp_path: Path) -> None:
-    """It says where it is broken, and formats the others all the same."""
+def test_fmt_does_not_change_an_invalid_file(tmp_path: Path) -> None:
+    """It reports the line, and formats the other files."""
     broken, ugly = tmp_path / "broken.yaml", tmp_path / "ugly.yaml"
     text = "apiVersion: kwokfleet.dev/v1alpha1\na: [\n"
     broken.write_text(text)
@@ -303,8 +306,8 @@ def test_fmt_leaves_a_broken_file_alone(tmp_path: Path) -> None:
     assert ugly.read_text() != UGLY
 
 
-def test_fmt_leaves_files_of_others_alone(tmp_path: Path) -> None:
-    """In a folder it formats fleet files and Stages; a file that is named is formatted whatever it holds."""
+def test_fmt_does_not_change_foreign_files(tmp_path: Path) -> None:
+    """In a folder it formats fleet files and Stages only; a named file is always formatted."""
     other = tmp_path / "docker-compose.yml"
     other.write_text("a:\n      b: 1\n")
     done = run(tmp_path, "fmt")
@@ -314,7 +317,7 @@ def test_fmt_leaves_files_of_others_alone(tmp_path: Path) -> None:
 
 
 def test_the_examples_are_formatted() -> None:
-    """And the templates beside them; so are the Stages."""
+    """Also their templates and the Stages."""
     for folder in ("fleets", "stages"):
         done = run(ROOT, "fmt", "--check", folder)
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
@@ -323,13 +326,13 @@ def test_the_examples_are_formatted() -> None:
 # schema
 
 
-def test_the_published_schema_is_the_programs_own(tmp_path: Path) -> None:
+def test_the_published_schema_is_current(tmp_path: Path) -> None:
     """Byte for byte."""
     assert ok(tmp_path, "schema") == (ROOT / "docs" / "fleet.schema.json").read_text()
 
 
-def test_standard_input_is_a_file_too(tmp_path: Path) -> None:
-    """`-` stands for it: checked with its lines, rendered, and formatted to standard output."""
+def test_standard_input_can_be_validated_rendered_and_formatted(tmp_path: Path) -> None:
+    """`-` is standard input."""
     good = (ROOT / "fleets" / "quickstart.yaml").read_text()
     assert run(tmp_path, "validate", "-", stdin=good).returncode == 0
     done = run(tmp_path, "validate", "-", stdin=good.replace("replicas: 10", "replicas: -10"))

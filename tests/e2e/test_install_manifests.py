@@ -1,4 +1,4 @@
-"""What `kwokfleet install --dry-run=client` prints: the objects that `kubectl kustomize` makes."""
+"""Output of `kwokfleet install --dry-run=client`: the same objects as `kubectl kustomize`."""
 
 import json
 import os
@@ -31,36 +31,37 @@ OVERLAYS = {
 
 
 def by_name(manifests: list[Manifest]) -> dict[str, Manifest]:
-    """Return objects by what tells them apart."""
+    """Return objects by kind, namespace and name."""
     return {
-        f"{each['kind']}/{each['metadata'].get('namespace', '')}/{each['metadata']['name']}": each for each in manifests
+        f"{manifest['kind']}/{manifest['metadata'].get('namespace', '')}/{manifest['metadata']['name']}": manifest
+        for manifest in manifests
     }
 
 
 def kustomized(folder: Path) -> dict[str, Manifest]:
-    """Return what kubectl makes of a kustomization."""
+    """Return the objects of a kustomization, built by kubectl."""
     kubectl = str(binaries.ensure(settings.from_environment(os.environ), progress.discard).path("kubectl"))
     text = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=True).stdout
-    return by_name([each.value for each in parser.parse("k", text)[0]])  # type: ignore[misc]  # mappings all
+    return by_name([document.value for document in parser.parse("k", text)[0]])  # type: ignore[misc]  # mappings all
 
 
 def printed(kwokfleet: cli.Cli, *options: str) -> dict[str, Manifest]:
-    """Return what install would apply."""
-    said = kwokfleet.ok("install", "--dry-run=client", "--output=json", "--no-kwok-crds", *options)
-    return by_name([json.loads(line) for line in said.splitlines()])
+    """Return the objects that install prints."""
+    output = kwokfleet.ok("install", "--dry-run=client", "--output=json", "--no-kwok-crds", *options)
+    return by_name([json.loads(line) for line in output.splitlines()])
 
 
-@pytest.mark.parametrize("overlay", [each.name for each in sorted((DEPLOY / "overlays").iterdir())])
-def test_install_and_kustomize_make_the_same_objects(kwokfleet: cli.Cli, overlay: str, tmp_path: Path) -> None:
-    """For every overlay there are options that say the same."""
+@pytest.mark.parametrize("overlay", [path.name for path in sorted((DEPLOY / "overlays").iterdir())])
+def test_install_and_kustomize_give_the_same_objects(kwokfleet: cli.Cli, overlay: str, tmp_path: Path) -> None:
+    """Each overlay has equivalent options."""
     shown = DEPLOY / "overlays" / overlay
     files = tmp_path / "files"
     shutil.copytree(shown, files, ignore=shutil.ignore_patterns("kustomization.yaml"))
-    options = [each.replace("FILES", str(files)) for each in OVERLAYS[overlay]]
-    theirs, ours = kustomized(shown), printed(kwokfleet, *options)
-    assert ours.keys() == theirs.keys()
-    for name, each in theirs.items():
-        assert ours[name] == each, name
+    options = [option.replace("FILES", str(files)) for option in OVERLAYS[overlay]]
+    expected, actual = kustomized(shown), printed(kwokfleet, *options)
+    assert actual.keys() == expected.keys()
+    for name, manifest in expected.items():
+        assert actual[name] == manifest, name
 
 
 @pytest.mark.parametrize(
@@ -70,18 +71,18 @@ def test_install_and_kustomize_make_the_same_objects(kwokfleet: cli.Cli, overlay
 def test_install_and_kustomize_agree_on_every_component(
     kwokfleet: cli.Cli, component: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Each of them alone, laid over the base."""
+    """Each component alone, with the base."""
     deploy = os.path.relpath(DEPLOY, tmp_path)
     lines = ["kind: Kustomization", f"resources: [{deploy}/base]", f"components: [{deploy}/components/{component}]"]
     (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
-    theirs, ours = kustomized(tmp_path), printed(kwokfleet, *options)
-    assert ours.keys() == theirs.keys()
-    for name, each in theirs.items():
-        assert ours[name] == each, name
+    expected, actual = kustomized(tmp_path), printed(kwokfleet, *options)
+    assert actual.keys() == expected.keys()
+    for name, manifest in expected.items():
+        assert actual[name] == manifest, name
 
 
-def test_nothing_is_printed_of_files_that_are_wrong(kwokfleet: cli.Cli, tmp_path: Path) -> None:
-    """The line is named, as `validate` names it."""
+def test_invalid_files_print_no_objects(kwokfleet: cli.Cli, tmp_path: Path) -> None:
+    """The error has the line, as in `validate`."""
     (tmp_path / "bad.yaml").write_text(
         "apiVersion: kwokfleet.dev/v1alpha1\nkind: Fleet\nmetadata: {name: x}\nspec: {nope: 1}\n"
     )
@@ -90,8 +91,8 @@ def test_nothing_is_printed_of_files_that_are_wrong(kwokfleet: cli.Cli, tmp_path
     assert "bad.yaml:4" in done.stderr
 
 
-def test_files_that_are_too_many_for_a_configmap_are_refused(kwokfleet: cli.Cli, tmp_path: Path) -> None:
-    """The limit is said, and which files are the largest."""
+def test_files_too_large_for_a_configmap_are_an_error(kwokfleet: cli.Cli, tmp_path: Path) -> None:
+    """With the limit and the largest files."""
     pools = "{nodePools: [{name: p, replicas: 1}]}"
     fleet = f"apiVersion: kwokfleet.dev/v1alpha1\nkind: Fleet\nmetadata: {{name: x}}\nspec: {pools}\n"
     (tmp_path / "large.yaml").write_text(fleet + "# padding\n" * 120_000)
@@ -102,17 +103,15 @@ def test_files_that_are_too_many_for_a_configmap_are_refused(kwokfleet: cli.Cli,
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--from", ".", "--git-url", "x"), "exclude each other"),
         (("--git-sync",), "--git-url"),
         (("--output", "yaml"), "--dry-run=client"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(
-    kwokfleet: cli.Cli, options: tuple[str, ...], said: str
-) -> None:
-    """Before anybody is asked anything."""
+def test_contradicting_options_are_an_error(kwokfleet: cli.Cli, options: tuple[str, ...], message: str) -> None:
+    """Before the cluster is contacted."""
     done = kwokfleet.run("install", *options)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr

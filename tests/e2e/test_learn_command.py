@@ -1,4 +1,4 @@
-"""`kwokfleet learn` as a user runs it on recordings: what is printed where, and what goes wrong."""
+"""`kwokfleet learn` with recordings: output and errors."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ PODS = 40
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
-    """Return a recording of Jobs' pods."""
+    """Return a recording of pods of Jobs."""
     run = SeededRandom("run")
     states = [
         ("ADDED" if not number else "MODIFIED", state)
@@ -30,8 +30,8 @@ def recording(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_recording_becomes_a_lifecycle_with_its_fit_beside_it(kwokfleet: cli.Cli, recording: Path) -> None:
-    """The Lifecycle on standard output, the table with both histograms on standard error."""
+def test_a_recording_gives_a_lifecycle_and_its_fit(kwokfleet: cli.Cli, recording: Path) -> None:
+    """The Lifecycle on standard output, the table with histograms on standard error."""
     done = kwokfleet.run("learn", str(recording))
     assert done.returncode == 0
     assert "  - name: pods\n" in done.stdout
@@ -42,8 +42,8 @@ def test_a_recording_becomes_a_lifecycle_with_its_fit_beside_it(kwokfleet: cli.C
     assert "complete" in done.stderr
 
 
-def test_a_terminal_without_blocks_gets_letters(kwokfleet: cli.Cli, recording: Path) -> None:
-    """And nothing that it cannot show."""
+def test_histograms_are_ascii_without_unicode(kwokfleet: cli.Cli, recording: Path) -> None:
+    """No character that the terminal cannot show."""
     done = cli.Cli(kwokfleet.data_dir, kwokfleet.environment, fresh=True).run(
         "learn", str(recording), PYTHONIOENCODING="ascii"
     )
@@ -52,8 +52,8 @@ def test_a_terminal_without_blocks_gets_letters(kwokfleet: cli.Cli, recording: P
     assert "@" in done.stderr
 
 
-def test_a_whole_fleet_is_written_once_and_is_valid(kwokfleet: cli.Cli, recording: Path, tmp_path: Path) -> None:
-    """A file that is there is left alone."""
+def test_a_written_fleet_is_valid(kwokfleet: cli.Cli, recording: Path, tmp_path: Path) -> None:
+    """An existing file is not overwritten."""
     file = tmp_path / "fleets" / "batch.yaml"
     kwokfleet.ok("learn", str(recording), "--fleet", "batch", "--name", "steady", "--to", str(file))
     kwokfleet.ok("validate", "--strict", str(file))
@@ -66,15 +66,15 @@ def test_a_whole_fleet_is_written_once_and_is_valid(kwokfleet: cli.Cli, recordin
 
 def test_json_has_the_whole_fit(kwokfleet: cli.Cli, recording: Path) -> None:
     """For programs."""
-    made = json.loads(kwokfleet.ok("learn", str(recording), "-o", "json"))
-    assert made["pods"] == PODS
-    assert made["steps"]["complete"]["distribution"] == "exponential"
-    assert made["steps"]["complete"]["seen"].keys() == made["steps"]["complete"]["fitted"].keys()
-    assert made["lifecycle"]["pod"]["complete"] == {"after": made["steps"]["complete"]["delay"]}
+    model = json.loads(kwokfleet.ok("learn", str(recording), "-o", "json"))
+    assert model["pods"] == PODS
+    assert model["steps"]["complete"]["distribution"] == "exponential"
+    assert model["steps"]["complete"]["seen"].keys() == model["steps"]["complete"]["fitted"].keys()
+    assert model["lifecycle"]["pod"]["complete"] == {"after": model["steps"]["complete"]["delay"]}
 
 
-def test_broken_records_are_said_with_their_line_and_the_rest_is_used(kwokfleet: cli.Cli, recording: Path) -> None:
-    """Also what PowerShell wrote."""
+def test_invalid_records_are_reported_with_their_line(kwokfleet: cli.Cli, recording: Path) -> None:
+    """The other records are used; UTF-16 of PowerShell is accepted."""
     text = recording.read_text()
     recording.write_bytes(f'{text}{{\n  "type": "ADDED",\n{text}'.encode("utf-16"))
     done = kwokfleet.run("learn", str(recording))
@@ -86,7 +86,7 @@ def test_broken_records_are_said_with_their_line_and_the_rest_is_used(kwokfleet:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         ((), 2, "--selector or a recording is required"),
         (("FILE", "--selector", "app=web"), 2, "a recording and --selector exclude each other"),
@@ -99,15 +99,15 @@ def test_broken_records_are_said_with_their_line_and_the_rest_is_used(kwokfleet:
     ],
     ids=["nothing", "both", "no file", "empty", "pending", "name", "duration", "no cluster"],
 )
-def test_what_cannot_be_is_said(
-    kwokfleet: cli.Cli, recording: Path, arguments: tuple[str, ...], code: int, said: str
+def test_invalid_arguments_are_errors_with_a_hint(
+    kwokfleet: cli.Cli, recording: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    """With what to do next."""
+    """With the exit code of their cause."""
     (recording.parent / "empty.json").touch()
     pending = pod_states.kubectl_watch_output([("ADDED", pod_states.PodState("pending").now)])
     (recording.parent / "pending.json").write_text(pending)
     files = {"FILE": recording, "EMPTY": recording.parent / "empty.json", "PENDING": recording.parent / "pending.json"}
-    done = kwokfleet.run("learn", *(str(files.get(each, each)) for each in arguments))
+    done = kwokfleet.run("learn", *(str(files.get(argument, argument)) for argument in arguments))
     assert done.returncode == code
-    assert said in done.stderr
+    assert message in done.stderr
     assert not done.stdout
