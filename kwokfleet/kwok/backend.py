@@ -13,11 +13,11 @@ from typing import Protocol
 
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.kwok import exits, flags, log_lines, process, sharding
+from kwokfleet.kwok import exits, flags, process, sharding
 
 ListNodes = Callable[[], Sequence[tuple[str, str]]]
 """Returns the names of the nodes to drive, each with its shard label."""
-LogListener = Callable[[log_lines.LogLine], None]
+LogListener = process.LogListener
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class DesiredKwok:
 
     def differs(self, other: "DesiredKwok", index: int) -> bool:
         """Return whether the process of a shard differs between two configurations."""
-        return self.process_identity(index) != other.process_identity(index)
 
-    def process_identity(self, index: int) -> tuple[object, ...]:
-        """Return all values that determine the process of a shard."""
-        shard = sharding.shard_spec(self.spec, index)
-        return self.command(shard), flags.server_address(self.spec, shard), self.mark
+        def identity(desired: "DesiredKwok") -> tuple[object, ...]:
+            shard = sharding.shard_spec(desired.spec, index)
+            return desired.command(shard), flags.server_address(desired.spec, shard), desired.mark
+
+        return identity(self) != identity(other)
 
 
 class RunningKwok(Protocol):
@@ -156,7 +156,7 @@ class LocalBackend:
 
     def shard_backend(self, index: int) -> "LocalShardBackend":
         """Return the folder of a shard."""
-        return LocalShardBackend(process.ProcessFolder(self._folder / f"shard-{index}"))
+        return LocalShardBackend(self._folder / f"shard-{index}")
 
     def close(self) -> None:
         """Do nothing: processes have stopped with their shards."""
@@ -167,7 +167,7 @@ class LocalShardBackend:
 
     restarts_itself = False
 
-    def __init__(self, folder: process.ProcessFolder) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def stop_orphan(self) -> str:

@@ -71,7 +71,7 @@ def _driver(holder: str, held: list[NodeLease], now: datetime) -> Driver:
 def heartbeat_lease(node: Manifest) -> NodeLease:
     """Return the last heartbeat of a node as a lease."""
     conditions = (node.get("status") or {}).get("conditions") or ()
-    times = (each.get("lastHeartbeatTime") for each in conditions if each.get("type") == "Ready")
+    times = (entry.get("lastHeartbeatTime") for entry in conditions if entry.get("type") == "Ready")
     text = next((time for time in times if time), None)
     renewed = datetime.fromisoformat(text) if text else datetime.fromtimestamp(0, UTC)
     return NodeLease(node["metadata"]["name"], NAMELESS, renewed, HEARTBEAT_S)

@@ -13,13 +13,18 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-def main(parent: int, command: list[str]) -> None:
-    """Become *command*; the kernel kills it when *parent* dies."""
+def command(arguments: list[str]) -> list[str]:
+    """Return the command line of a program that dies with this process."""
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *arguments]
+
+
+def main(parent: int, arguments: list[str]) -> None:
+    """Become the program *arguments*; the kernel kills it when *parent* dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the request
             sys.exit(1)
-    os.execv(command[0], command)  # noqa: S606  # no shell
+    os.execv(arguments[0], arguments)  # noqa: S606  # no shell
 
 
 if __name__ == "__main__":

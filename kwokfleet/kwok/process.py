@@ -7,18 +7,17 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Self
+from typing import IO
 
 import psutil
 
@@ -27,36 +26,13 @@ from kwokfleet.kwok import exits, flags, log_lines, parent_death
 
 STOP_TIMEOUT_S = 5.0
 LOCK_RETRY_S = 0.1
-LOCK_FILE = "keeper.lock"
+LOCK_FILE, CONFIG_FILE, LOG_FILE, RECORD_FILE = "keeper.lock", "kwok.yaml", "kwok.log", "kwok.pid"
 LAST_LOG_LINES = 40
 """Log lines that are kept for the exit reason."""
 MAX_LOG_BYTES = 4 * 1024 * 1024
 _PASSED_ENVIRONMENT = ("PATH", "HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "TZ")
-_ANY_PORT = flags.ServerAddress("127.0.0.1", 0)
 
 LogListener = Callable[[log_lines.LogLine], None]
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessFolder:
-    """Files of a process."""
-
-    root: Path
-
-    @property
-    def config(self) -> Path:
-        """The configuration file."""
-        return self.root / "kwok.yaml"
-
-    @property
-    def log(self) -> Path:
-        """The log file."""
-        return self.root / "kwok.log"
-
-    @property
-    def pid(self) -> Path:
-        """The process record."""
-        return self.root / "kwok.pid"
 
 
 class KwokProcess:
@@ -65,7 +41,7 @@ class KwokProcess:
     def __init__(
         self,
         popen: "subprocess.Popen[bytes]",
-        folder: ProcessFolder,
+        folder: Path,
         address: flags.ServerAddress,
         listener: LogListener,
     ) -> None:
@@ -83,7 +59,7 @@ class KwokProcess:
         stream = self._popen.stderr
         if stream is None:
             return
-        with stream, _Log(self.folder.log) as log:
+        with stream, closing(_Log(self.folder / LOG_FILE)) as log:
             for raw in stream:
                 log.write(raw)
                 text = raw.decode(errors="replace").rstrip("\n")
@@ -107,14 +83,6 @@ class KwokProcess:
             return None
         self._reader.join(STOP_TIMEOUT_S)
         return exits.exit_reason(code, "\n".join(self._last_lines), asked=self._stop_requested)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for its exit; return False at the timeout."""
-        try:
-            self._popen.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
 
     def last_error(self) -> str:
         """Return the last error of its log."""
@@ -147,10 +115,11 @@ class KwokProcess:
         for stop_signal in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, stop_signal)
-            if self.wait(STOP_TIMEOUT_S):
+            with suppress(subprocess.TimeoutExpired):
+                self._popen.wait(STOP_TIMEOUT_S)
                 break
         self._reader.join(STOP_TIMEOUT_S)
-        self.folder.pid.unlink(missing_ok=True)
+        (self.folder / RECORD_FILE).unlink(missing_ok=True)
 
 
 def start(  # noqa: PLR0913  # program, files, address
@@ -158,20 +127,21 @@ def start(  # noqa: PLR0913  # program, files, address
     arguments: Sequence[str],
     *,
     kubeconfig: Path | None,
-    folder: ProcessFolder,
+    folder: Path,
     config: str,
     listener: LogListener,
-    address: flags.ServerAddress = _ANY_PORT,
+    address: flags.ServerAddress,
 ) -> KwokProcess:
     """Start kwok in its folder, without the user's own kwok configuration."""
-    folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    folder.config.write_text(config)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    config_file = folder / CONFIG_FILE
+    config_file.write_text(config)
     bound = address if address.port else flags.ServerAddress(address.host, free_port())
-    command = [str(program), *arguments, f"--config={folder.config}", f"--server-address={bound.text}"]
+    command = [str(program), *arguments, f"--config={config_file}", f"--server-address={bound.text}"]
     command += [f"--kubeconfig={kubeconfig.absolute()}"] if kubeconfig else []
     try:
         popen = subprocess.Popen(
-            [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid()), *command],
+            parent_death.command(command),
             env=_environment(folder, kubeconfig),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -186,13 +156,13 @@ def start(  # noqa: PLR0913  # program, files, address
     return KwokProcess(popen, folder, bound, listener)
 
 
-def _environment(folder: ProcessFolder, kubeconfig: Path | None) -> dict[str, str]:
+def _environment(folder: Path, kubeconfig: Path | None) -> dict[str, str]:
     """Return the environment of kwok; KWOK_WORKDIR, because kwok would merge a kwok.yaml of the user's home."""
     in_pod = kubeconfig is None
     inherited = settings.child_environment(
         lambda name: name.upper() in _PASSED_ENVIRONMENT or (in_pod and name.startswith("KUBERNETES_SERVICE_"))
     )
-    return inherited | {"KWOK_WORKDIR": str(folder.root)}
+    return inherited | {"KWOK_WORKDIR": str(folder)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,25 +184,25 @@ class ProcessRecord:
             return False
 
 
-def write_record(folder: ProcessFolder, pid: int, identity: str = "") -> None:
+def write_record(folder: Path, pid: int, identity: str = "") -> None:
     """Write the record of a process."""
     with suppress(psutil.Error, OSError):
         began = psutil.Process(pid).create_time()
-        part = folder.pid.with_suffix(".part")
+        part = (folder / RECORD_FILE).with_suffix(".part")
         part.write_text(json.dumps({"pid": pid, "began": began, "identity": identity}))
-        part.replace(folder.pid)
+        part.replace(folder / RECORD_FILE)
 
 
-def read_record(folder: ProcessFolder) -> ProcessRecord | None:
+def read_record(folder: Path) -> ProcessRecord | None:
     """Return the last record; None without one."""
     try:
-        record = json.loads(folder.pid.read_text())
+        record = json.loads((folder / RECORD_FILE).read_text())
         return ProcessRecord(int(record["pid"]), float(record["began"]), str(record.get("identity", "")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def kill_orphan(folder: ProcessFolder) -> str:
+def kill_orphan(folder: Path) -> str:
     """Kill the process of an earlier kwokfleet process, if it still runs; return its lease holder identity."""
     record = read_record(folder)
     if record is None:
@@ -300,10 +270,7 @@ class _Log:
         self._path = path
         self._sink = path.open("ab")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
+    def close(self) -> None:
         self._sink.close()
 
     def write(self, line: bytes) -> None:

@@ -178,5 +178,5 @@ def read_status(folder: Path) -> list[shard.ShardStatus] | None:
 
 def identities(folder: Path) -> frozenset[str]:
     """Return the lease holder identities of our processes, also of earlier ones."""
-    records = (process.read_record(process.ProcessFolder(path)) for path in folder.glob("shard-*"))
+    records = (process.read_record(path) for path in folder.glob("shard-*"))
     return frozenset(record.identity for record in records if record and record.identity)

@@ -15,9 +15,9 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 import structlog
 from watchdog import events as fs_events
@@ -51,22 +51,15 @@ _MAX_REARMS = 5
 
 # Without opened and read events: we read the files ourselves.
 _CHANGE_EVENTS: list[type[fs_events.FileSystemEvent]] = [
-    fs_events.FileCreatedEvent,
-    fs_events.FileModifiedEvent,
-    fs_events.FileAttribEvent,
-    fs_events.FileClosedEvent,
-    fs_events.FileDeletedEvent,
-    fs_events.FileMovedEvent,
-    fs_events.DirCreatedEvent,
-    fs_events.DirAttribEvent,
-    fs_events.DirDeletedEvent,
-    fs_events.DirMovedEvent,
-]
+    fs_events.FileCreatedEvent, fs_events.FileModifiedEvent, fs_events.FileAttribEvent, fs_events.FileClosedEvent,
+    fs_events.FileDeletedEvent, fs_events.FileMovedEvent, fs_events.DirCreatedEvent, fs_events.DirAttribEvent,
+    fs_events.DirDeletedEvent, fs_events.DirMovedEvent,
+]  # fmt: skip
 
 Identity = tuple[int, int]
 
 
-class FileWatcher:
+class FileWatcher(AbstractContextManager["FileWatcher"]):
     """Calls *on_change* from its own thread, debounced, after files may have changed.
 
     Create it before the first read, so that no change is missed. *on_change* must return quickly and must
@@ -119,9 +112,6 @@ class FileWatcher:
         if self._thread is not threading.current_thread():
             self._thread.join(CLOSING_S)
         self._disarm()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -374,22 +364,18 @@ def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _listed(folder: str) -> list["os.DirEntry[str]"]:
-    try:
-        with os.scandir(folder) as entries:
-            return [entry for entry in entries if not entry.name.startswith(".")]
-    except OSError:
-        return []
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [entry for entry in entries if not entry.name.startswith(".")]
+    return []
 
 
 def _lstat(path: Path) -> os.stat_result | None:
-    try:
+    with suppress(OSError, ValueError):
         return path.lstat()
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def _target(link: Path) -> Path:
-    try:
+    with suppress(OSError):
         return link.readlink()
-    except OSError:
-        return Path()
+    return Path()

@@ -42,7 +42,6 @@ class File:
 class FileSnapshot:
     """A tree of files at one moment."""
 
-    root: Path
     files: tuple[File, ...]
     problems: tuple[Problem, ...]
     digest: str
@@ -67,23 +66,17 @@ def read(path: Path) -> FileSnapshot:
     if problems:
         text = "".join(map(str, problems)).encode("utf-8", "surrogateescape")
         digest = hashlib.sha256(digest.encode() + text).hexdigest()
-    return FileSnapshot(root, tuple(tree_files), problems, digest)
+    return FileSnapshot(tuple(tree_files), problems, digest)
 
 
 def _standard_input() -> FileSnapshot:
     content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
-    name = "<stdin>"
-    text = _decoded(content)
-    problems: tuple[Problem, ...] = ()
+    name, reader = Path("<stdin>"), _TreeReader(Path.cwd())
     if len(content) > MAX_FILE_BYTES:
-        problems = (
-            Problem(name, 1, 1, "", f"has more than {MAX_FILE_BYTES >> 20} MiB", "split it", rule="file-too-large"),
-        )
-    elif isinstance(text, tuple):
-        problems = (Problem(name, *text, "", "is not UTF-8", "save it as UTF-8", rule="not-utf-8"),)
-    digest = hashlib.sha256(content).hexdigest()
-    read = () if problems or isinstance(text, tuple) else (File(name, text, digest),)
-    return FileSnapshot(Path.cwd(), read, problems, digest)
+        reader.add(name, f"has more than {MAX_FILE_BYTES >> 20} MiB", "split it", "file-too-large")
+    else:
+        reader.add_content(name, content)
+    return FileSnapshot(tuple(reader.files), tuple(reader.problems), hashlib.sha256(content).hexdigest())
 
 
 def read_stable(path: Path, *, pause_s: float = PAUSE_S, timeout_s: float = 5.0) -> FileSnapshot:
@@ -211,13 +204,17 @@ class _TreeReader:
             return
         if isinstance(content, str):
             self.add(shown, content, "split it, or move it out of the tree", "file-too-large")
-            return
+        else:
+            self.add_content(shown, content)
+
+    def add_content(self, shown: Path, content: bytes) -> None:
+        """Add a file, or a Problem if it is not UTF-8."""
         self.bytes += len(content)
         text = _decoded(content)
         if isinstance(text, tuple):
             self.problems.append(Problem(str(shown), *text, "", "is not UTF-8", "save it as UTF-8", rule="not-utf-8"))
-            return
-        self.files.append(File(str(shown), text, hashlib.sha256(content).hexdigest()))
+        else:
+            self.files.append(File(str(shown), text, hashlib.sha256(content).hexdigest()))
 
     def add(self, shown: Path, what: str, hint: str, rule: str = "unreadable") -> None:
         """Add a Problem."""

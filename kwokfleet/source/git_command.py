@@ -37,9 +37,6 @@ _TRACING = ("GIT_TRACE", "GIT_CURL_VERBOSE")
 """Variables that let git print what it sends, including passwords."""
 
 
-# command line
-
-
 def command(program: str, *arguments: str) -> list[str]:
     """Return a git command line without hooks and background maintenance."""
     return [program, *(word for option in _OPTIONS for word in ("-c", option)), *arguments]
@@ -57,9 +54,6 @@ def environment(inherited: Mapping[str, str], own: Mapping[str, str] | None = No
         "GIT_ALLOW_PROTOCOL": ":".join(SCHEMES),
         **(own or {}),
     }
-
-
-# input checks
 
 
 def url_error(url: str) -> str:
@@ -108,9 +102,6 @@ def normalize_path(path: str) -> str:
     return "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
-# output
-
-
 @dataclass(frozen=True, slots=True)
 class RemoteRef:
     """A ref of a remote repository."""
@@ -141,9 +132,8 @@ def parse_ls_remote(text: str, ref: str) -> RemoteRef | None:
     for name in ls_remote_patterns(ref):
         if name in commits and not name.endswith("^{}"):
             target = targets.get(name, name)
-            return RemoteRef(
-                name, commits.get(f"{name}^{{}}", commits[name]), short_ref(target) if target != "HEAD" else ""
-            )
+            branch = "" if target == "HEAD" else short_ref(target)
+            return RemoteRef(name, commits.get(f"{name}^{{}}", commits[name]), branch)
     return None
 
 

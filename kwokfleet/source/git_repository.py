@@ -13,15 +13,14 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Self
+from typing import IO
 
 import structlog
 
@@ -54,14 +53,10 @@ class Checkout:
     revision: Revision
 
 
-@dataclass(frozen=True, slots=True)
-class _GitResult:
-    code: int
-    out: str
-    err: str
+_GitResult = subprocess.CompletedProcess[str]
 
 
-class Repository:
+class Repository(AbstractContextManager["Repository"]):
     """A branch, tag or commit of a remote repository, with a local folder for its checkouts.
 
     *path* is the folder of the fleet files in the repository. One thread fetches; any thread may call `close`.
@@ -105,14 +100,11 @@ class Repository:
 
     def close(self) -> None:
         """Stop a running git and unlock the folder."""
-        self._git.stop()
+        self._git.stopped = True
         with self._busy:
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -126,18 +118,13 @@ class Repository:
     def _remote(self) -> git_command.RemoteRef:
         if revision.is_commit(self._ref):
             return git_command.RemoteRef(self._ref, self._ref, "")
+        patterns = git_command.ls_remote_patterns(self._ref)
         done = self._git.run(
-            "ls-remote",
-            "--symref",
-            "--quiet",
-            "--",
-            self._url,
-            *git_command.ls_remote_patterns(self._ref),
-            timeout_s=LS_REMOTE_TIMEOUT_S,
+            "ls-remote", "--symref", "--quiet", "--", self._url, *patterns, timeout_s=LS_REMOTE_TIMEOUT_S
         )
-        if done.code:
+        if done.returncode:
             raise self._error("cannot list refs of", done)
-        remote = git_command.parse_ls_remote(done.out, self._ref)
+        remote = git_command.parse_ls_remote(done.stdout, self._ref)
         if remote is None:
             raise errors.InputError(
                 f"no branch or tag {self._ref!r} in {self.display_url}",
@@ -149,10 +136,8 @@ class Repository:
         try:
             return self._check_out(remote)
         except errors.HostError as error:
-            check = self._git.run(
-                "fsck", "--connectivity-only", "--no-dangling", "--no-progress", timeout_s=self._fetch_s
-            )
-            if not check.code:
+            fsck = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
+            if not self._git.run(*fsck, timeout_s=self._fetch_s).returncode:
                 raise
             # The local repository is damaged, as after a power failure.
             log.warning("git_repository_recreated", url=self.display_url, reason=str(error))
@@ -166,9 +151,9 @@ class Repository:
             "fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
             "--", self._url, f"+{remote.ref}:{_FETCHED_REF}", timeout_s=self._fetch_s,
         )  # fmt: skip
-        if done.code:
+        if done.returncode:
             raise self._error("cannot fetch", done)
-        commit = self._run("rev-parse", "--verify", f"{_FETCHED_REF}^{{commit}}").out.strip()
+        commit = self._run("rev-parse", "--verify", f"{_FETCHED_REF}^{{commit}}").strip()
         self._require_path(commit)
         if commit not in {self._target("current"), self._target("previous")}:  # those are complete
             self._run("worktree", "add", "--force", "--detach", "--quiet", str(self.folder / commit), commit)
@@ -178,7 +163,7 @@ class Repository:
         """Reject a commit in which the path is missing, a symlink or a submodule."""
         if not self._path:
             return
-        mode = self._run("ls-tree", commit, "--", self._path).out.partition(" ")[0]
+        mode = self._run("ls-tree", commit, "--", self._path).partition(" ")[0]
         if mode not in {"040000", "100644", "100755"}:
             what = "is a symlink or a submodule" if mode else "does not exist"
             raise errors.InputError(
@@ -186,16 +171,16 @@ class Repository:
                 hint="restore it, or correct --git-path",
             )
 
-    def _run(self, *arguments: str) -> _GitResult:
+    def _run(self, *arguments: str) -> str:
+        """Run a git command; return its output."""
         done = self._git.run(*arguments, timeout_s=self._fetch_s)
-        if done.code:
+        if done.returncode:
             raise self._error(f"git {arguments[0]} failed in {self.folder} for", done)
-        return done
+        return done.stdout
 
     def _error(self, what: str, done: _GitResult) -> errors.KwokfleetError:
-        return errors.HostError(
-            f"{what} {self.display_url}: {git_command.error_summary(done.err)}", hint=git_command.error_hint(done.err)
-        )
+        summary = git_command.error_summary(done.stderr)
+        return errors.HostError(f"{what} {self.display_url}: {summary}", hint=git_command.error_hint(done.stderr))
 
     # the folder
 
@@ -235,15 +220,12 @@ class Repository:
         self._lock = lock
         source = hashlib.sha256(f"{self.display_url}\0{self._ref}".encode()).hexdigest()
         if _text(marker) != source:
-            self._clear(keep={"lock", marker.name})  # the marker last: without it, the files would count as foreign
+            for entry in self.folder.iterdir():
+                if entry.name not in {"lock", marker.name}:  # without the marker, the files would count as foreign
+                    _remove(entry)
             part = self.folder / ".source.part"
             part.write_text(source)
             part.replace(marker)
-
-    def _clear(self, keep: set[str]) -> None:
-        for entry in self.folder.iterdir():
-            if entry.name not in keep:
-                _remove(entry)
 
     def _target(self, link: str) -> str:
         """Return the commit of a symlink; empty if it is dangling."""
@@ -296,11 +278,12 @@ def _remove(path: Path) -> None:
 
 
 class _Git:
-    """Runs git without prompts, with a timeout, until `stop` is called."""
+    """Runs git without prompts and with a timeout."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder, self._environment = folder, environment
         self.stopped = False
+        """Set it to kill the running command; further ones are rejected."""
 
     def run(self, *arguments: str, timeout_s: float) -> _GitResult:
         """Run a git command."""
@@ -311,14 +294,7 @@ class _Git:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             self._require_running()
             process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-I",
-                    "-S",
-                    parent_death.__file__,
-                    str(os.getpid()),
-                    *git_command.command(program, *arguments),
-                ],
+                parent_death.command(git_command.command(program, *arguments)),
                 cwd=self._folder,
                 env=git_command.environment(settings.child_environment(), self._environment),
                 stdin=subprocess.DEVNULL,
@@ -332,10 +308,10 @@ class _Git:
                     f"git {arguments[0]} took longer than {timeout_s:g} s", hint="check the network and the server"
                 )
             self._require_running()
-            return _GitResult(process.returncode, _output(out), _output(err))
+            return _GitResult(arguments, process.returncode, _output(out), _output(err))
 
     def _wait(self, process: "subprocess.Popen[bytes]", deadline: float) -> bool:
-        """Wait for a process; after the deadline or `stop`, kill its group and return False."""
+        """Wait for a process; after the deadline or if stopped, kill its group and return False."""
         try:
             while time.monotonic() < deadline and not self.stopped:
                 with suppress(subprocess.TimeoutExpired):
@@ -352,10 +328,6 @@ class _Git:
     def _require_running(self) -> None:
         if self.stopped:
             raise errors.HostError("git was stopped", hint="start again")
-
-    def stop(self) -> None:
-        """Kill the running command; further ones are rejected."""
-        self.stopped = True
 
 
 def _reap(group: int) -> None:

@@ -78,13 +78,11 @@ class GitSource:
         """Fetch now, if the webhook is authentic and announces a push to our ref."""
         if not self._secret:
             return HTTPStatus.FORBIDDEN, "webhooks are not enabled: start with --hook-secret-file"
-        decision = webhooks.evaluate(headers, body, secret=self._secret, ref=self._ref, now=time.time())
-        if decision.action is webhooks.WebhookAction.REJECT:
-            return HTTPStatus.BAD_REQUEST if decision.authentic else HTTPStatus.UNAUTHORIZED, decision.reason
-        if decision.action is webhooks.WebhookAction.FETCH:
+        status, reason = webhooks.evaluate(headers, body, secret=self._secret, ref=self._ref, now=time.time())
+        if status is HTTPStatus.ACCEPTED:
             self._fetch_now.set()
-            return HTTPStatus.ACCEPTED, "fetching"
-        return HTTPStatus.OK, decision.reason
+            return status, "fetching"
+        return status, reason
 
     def close(self) -> None:
         """Stop fetching."""

@@ -36,11 +36,6 @@ def install_bundle() -> dict[str, str]:
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
 
 
-def page_part(name: str) -> str:
-    """Return the text of a part that the page of a report is made with."""
-    return (_PACKAGE / "report" / "html" / "assets" / name).read_text(encoding="utf-8")
-
-
 def _folder(name: str) -> Path:
     """Return a folder of shipped files."""
     for folder in (_PACKAGE / name, _PACKAGE.parent / name):

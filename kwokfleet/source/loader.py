@@ -58,7 +58,7 @@ class Loaded:
 
 def empty_tree() -> Loaded:
     """Return the contents of an empty path."""
-    return Loaded(desired.Tree(), (), files.FileSnapshot(Path(), (), (), ""))
+    return Loaded(desired.Tree(), (), files.FileSnapshot((), (), ""))
 
 
 class Loader:

@@ -35,12 +35,8 @@ class Revision:
         """Return `main@1a2b3c4`, with a `+` if the files differ from the commit; without a commit, `sha256:…`."""
         if not self.commit:
             return f"sha256:{self.digest[:SHORT_DIGEST]}" if self.digest else "unknown"
-        return f"{self.branch}@{self.short}" if self.branch else self.short
-
-    @property
-    def short(self) -> str:
-        """The abbreviated commit."""
-        return self.commit[:SHORT] + ("+" if self.dirty else "")
+        short = self.commit[:SHORT] + ("+" if self.dirty else "")
+        return f"{self.branch}@{short}" if self.branch else short
 
 
 def is_commit(text: str) -> bool:

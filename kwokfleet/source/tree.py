@@ -18,7 +18,9 @@ def build(index: DocumentIndex, references: References) -> desired.Tree:
     fleets = [fleet for fleet, _ in index.fleets.values()]
     for fleet, document in index.fleets.values():
         index.report(document, _check_fleet(fleet, references))
-    _check_controllers(index)
+    for _, document in index.controllers[1:]:
+        message = f"another KwokController is defined in {index.controllers[0][1].path}"
+        index.report(document, [Finding(("metadata", "name"), message, "keep one of them", rule="duplicate-name")])
     _check_together(index, references, fleets)
     invalid = index.invalid_fleets() | index.broken
     tree = desired.Tree(
@@ -47,16 +49,9 @@ def _check_fleet(fleet: fleet_api.Fleet, references: References) -> Iterator[Fin
         yield from wave_checks.check(fleet, wave, ("spec", "waves", number), trace)
 
 
-def _check_controllers(index: DocumentIndex) -> None:
-    for _, document in index.controllers[1:]:
-        message = f"another KwokController is defined in {index.controllers[0][1].path}"
-        index.report(document, [Finding(("metadata", "name"), message, "keep one of them", rule="duplicate-name")])
-
-
 def _check_together(index: DocumentIndex, references: References, fleets: list[fleet_api.Fleet]) -> None:
-    for name, finding in fleet_checks.overlapping_pod_cidrs(sorted(fleets, key=lambda fleet: fleet.name)):
-        index.report(index.fleets[name][1], [finding])
-    for name, finding in tree_checks.check_conflicts(fleets, references.stage_sets):
+    overlaps = fleet_checks.overlapping_pod_cidrs(sorted(fleets, key=lambda fleet: fleet.name))
+    for name, finding in (*overlaps, *tree_checks.check_conflicts(fleets, references.stage_sets)):
         index.report(index.fleets[name][1], [finding])
     kwok_objects = [pair for _, pairs in sorted(references.kwok_objects.items()) for pair in pairs]
     for document, finding in kwok_resources.check_conflicts(kwok_objects, uses=usage.is_declared(fleets)):

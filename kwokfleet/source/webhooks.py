@@ -10,8 +10,7 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum, auto
+from http import HTTPStatus
 from typing import Any
 from urllib import parse
 
@@ -23,30 +22,11 @@ _KEY_PREFIX = "whsec_"
 _MAX_DIGITS = 20
 
 
-class WebhookAction(Enum):
-    """The reaction to a webhook."""
-
-    REJECT = auto()
-    """Not authentic, or malformed."""
-    IGNORE = auto()
-    """Authentic, but not a push to our ref."""
-    PING = auto()
-    """A connection test."""
-    FETCH = auto()
-    """A push to our ref."""
+Decision = tuple[HTTPStatus, str]
+"""The response to a webhook, and the reason. 202: fetch; 200: nothing to fetch; 400: malformed; 401: not authentic."""
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookDecision:
-    """The reaction to a webhook, and the reason."""
-
-    action: WebhookAction
-    reason: str
-    authentic: bool = True
-    """Whether the sender knows the secret. An authentic webhook is rejected only if it is malformed."""
-
-
-def evaluate(headers: Mapping[str, str], body: bytes, *, secret: str, ref: str, now: float) -> WebhookDecision:
+def evaluate(headers: Mapping[str, str], body: bytes, *, secret: str, ref: str, now: float) -> Decision:
     """Decide on a webhook for a source that follows *ref*; *now* in seconds since 1970.
 
     Header names may be in any case. The secret is checked before the body is parsed.
@@ -54,14 +34,12 @@ def evaluate(headers: Mapping[str, str], body: bytes, *, secret: str, ref: str, 
     sent = {name.lower(): value for name, value in headers.items()}
     error = _authentication_error(sent, body, secret, now)
     if error:
-        return WebhookDecision(WebhookAction.REJECT, error, authentic=False)
+        return HTTPStatus.UNAUTHORIZED, error
     event = sent.get("x-github-event") or sent.get("x-gitlab-event") or ""
     if event == "ping":
-        return WebhookDecision(WebhookAction.PING, "the webhook works")
+        return HTTPStatus.OK, "the webhook works"
     if event not in {"push", "Push Hook", "Tag Push Hook"}:
-        return WebhookDecision(
-            WebhookAction.IGNORE, f"event {_excerpt(event)} is not a push" if event else "no event header"
-        )
+        return HTTPStatus.OK, f"event {_excerpt(event)} is not a push" if event else "no event header"
     return _push(body, ref)
 
 
@@ -72,15 +50,8 @@ def _authentication_error(sent: Mapping[str, str], body: bytes, secret: str, now
     """
     if not secret:
         return "no webhook secret is configured"
-    failures = [
-        check(sent[name], sent, body, secret, now)
-        for name, check in (
-            ("x-hub-signature-256", _github),
-            ("webhook-signature", _standard),
-            ("x-gitlab-token", _gitlab),
-        )
-        if name in sent
-    ]
+    checks = {"x-hub-signature-256": _github, "webhook-signature": _standard, "x-gitlab-token": _gitlab}
+    failures = [check(sent[name], sent, body, secret, now) for name, check in checks.items() if name in sent]
     if not failures:
         return "the webhook is not signed: set its secret at the git host"
     return "" if "" in failures else failures[0]
@@ -125,19 +96,17 @@ def _same(received: str, expected: str) -> bool:
     return hmac.compare_digest(received.encode("utf-8", "surrogatepass"), expected.encode())
 
 
-def _push(body: bytes, ref: str) -> WebhookDecision:
+def _push(body: bytes, ref: str) -> Decision:
     try:
         payload: Any = orjson.loads(_json(body))
     except orjson.JSONDecodeError:
-        return WebhookDecision(
-            WebhookAction.REJECT, "the body is not JSON: set the content type application/json at the git host"
-        )
+        return HTTPStatus.BAD_REQUEST, "the body is not JSON: set the content type application/json at the git host"
     pushed = payload.get("ref") if isinstance(payload, dict) else None
     if not isinstance(pushed, str) or not pushed.startswith("refs/"):
-        return WebhookDecision(WebhookAction.REJECT, "the body has no ref")
+        return HTTPStatus.BAD_REQUEST, "the body has no ref"
     if not _follows(ref, pushed, payload):
-        return WebhookDecision(WebhookAction.IGNORE, f"{_excerpt(pushed)} is not the ref of this source")
-    return WebhookDecision(WebhookAction.FETCH, f"{_excerpt(pushed)} was pushed")
+        return HTTPStatus.OK, f"{_excerpt(pushed)} is not the ref of this source"
+    return HTTPStatus.ACCEPTED, f"{_excerpt(pushed)} was pushed"
 
 
 def _json(body: bytes) -> bytes:

@@ -188,7 +188,7 @@ def load(name: str, text: str) -> loader.Loaded:
     """Load one text as if it were a file among the examples."""
     path = str(ROOT / "fleets" / name)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    snapshot = files.FileSnapshot(ROOT / "fleets", (files.File(path, text, digest),), (), digest)
+    snapshot = files.FileSnapshot((files.File(path, text, digest),), (), digest)
     loaded = loader.Loader().load_snapshot(snapshot, ROOT)
     for problem in loaded.problems:
         assert problem.what
