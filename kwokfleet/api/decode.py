@@ -163,7 +163,6 @@ def _is_model(kind: Any) -> bool:  # noqa: ANN401  # a type or a typing construc
     return isinstance(kind, type) and issubclass(kind, Model)
 
 
-# ----------------------------------------------------------------------------------------
 # JSON Schema
 
 

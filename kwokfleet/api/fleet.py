@@ -18,7 +18,6 @@ from kwokfleet.kube.objects import Manifest
 GROUP = "kwokfleet.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
 
-# ----------------------------------------------------------------------------------------
 # node pools
 
 
@@ -209,7 +208,6 @@ class NodePool(fields.Model):
         return self
 
 
-# ----------------------------------------------------------------------------------------
 # the Fleet
 
 

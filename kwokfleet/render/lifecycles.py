@@ -113,7 +113,6 @@ def starts_not_ready(lifecycle: lifecycle_api.Lifecycle | None) -> bool:
     return lifecycle is not None and lifecycle.node is not None and lifecycle.node.boot is not None
 
 
-# ----------------------------------------------------------------------------------------
 # pods
 
 
@@ -193,7 +192,6 @@ def _restarts(scope: "_Scope", restart: lifecycle_api.Restart | None) -> list[Ma
     ]
 
 
-# ----------------------------------------------------------------------------------------
 # nodes
 
 
@@ -230,7 +228,6 @@ def _failing(every: timedelta, period: timedelta) -> tuple[int, Manifest]:
     return weight, {"durationMilliseconds": 0, "jitterDurationMilliseconds": _ms(period)}
 
 
-# ----------------------------------------------------------------------------------------
 # Stages
 
 

@@ -69,10 +69,8 @@ def render(
 ) -> list[Manifest]:
     """Return the Nodes of a pool with these indices; templates are used in turn."""
     bases = [_base(pool, template, context) for template in templates or [{}]]
-    network = _network(pool, bases)
-    spread = _spread(pool)
-    pattern = _pattern(pool, context.fleet)
-    draw = _drawing(pool, context)
+    network, spread = _network(pool, bases), _spread(pool)
+    pattern, draw = _pattern(pool, context.fleet), _drawing(pool, context)
     return [
         _node(bases[index % len(bases)], index, pattern(index), spread[index % len(spread)], network(index), draw)
         for index in indices
@@ -109,8 +107,7 @@ def autoscaler_template(
     """
     if pool.autoscaler is None:
         raise ValueError(f"pool {pool.name} has no autoscaler")
-    name = f"{context.fleet}-{pool.name}"
-    limits = pool.autoscaler
+    name, limits = f"{context.fleet}-{pool.name}", pool.autoscaler
     prefix = "cluster-autoscaler.kwok.nodegroup"
     node = _node(_base(pool, (templates or [{}])[0], context), 0, name, _spread(pool)[0], None, None)
     metadata = node["metadata"]
@@ -189,7 +186,6 @@ def _conditions(ready: tuple[str, str, str, str], now: datetime | None) -> list[
     ]
 
 
-# ----------------------------------------------------------------------------------------
 # one pool
 
 
@@ -201,7 +197,9 @@ def _base(pool: NodePool, template: Manifest, context: NodeContext) -> Manifest:
     merged: Manifest = objects.overlay(cleaned, pool.template)
     metadata, spec, status = merged.get("metadata") or {}, merged.get("spec") or {}, merged.get("status") or {}
     info = {**node_templates.DEFAULT_NODE_INFO, **(status.get("nodeInfo") or {})}
-    taints = _taints(pool, spec.get("taints") or [])
+    own = [taint.model_dump(exclude_defaults=True) for taint in pool.taints]
+    fake = [objects.FAKE_NODE_TAINT] if pool.taint else []
+    taints: list[Manifest] = objects.overlay(spec.get("taints") or [], [*own, *fake], "taints")
     return {
         "labels": _labels(pool, metadata.get("labels") or {}, info, context.fleet),
         "annotations": {
@@ -239,13 +237,6 @@ def _labels(pool: NodePool, template: Mapping[str, str], info: Mapping[str, str]
     return dict(sorted(labels.items()))
 
 
-def _taints(pool: NodePool, template: list[Manifest]) -> list[Manifest]:
-    own = [taint.model_dump(exclude_defaults=True) for taint in pool.taints]
-    fake = [objects.FAKE_NODE_TAINT] if pool.taint else []
-    merged: list[Manifest] = objects.overlay(template, [*own, *fake], "taints")
-    return merged
-
-
 def _status(pool: NodePool, template: Mapping[str, Any], info: Mapping[str, str]) -> Manifest:
     capacity = {name: str(value) for name, value in (template.get("capacity") or {}).items()} | pool.resources
     reduced = {name: str(value) for name, value in (template.get("allocatable") or {}).items()}
@@ -271,28 +262,20 @@ def _node(  # noqa: PLR0913, PLR0917  # what one node is made of
     if network is not None:
         spec["podCIDR"] = network
         spec["podCIDRs"] = [network]
+    drawn = draw(index) if draw else {}
     endpoint, metrics_path = base["kubelet"](name)
+    shard = {objects.SHARD: str(sharding.shard_index(name, base["shards"]))} if base["shards"] else {}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": {**base["labels"], node_templates.HOSTNAME: name, **zone, **_shard(name, base["shards"])},
-            "annotations": {
-                **base["annotations"],
-                **metrics_path,
-                objects.INDEX: str(index),
-                **(draw(index) if draw else {}),
-            },
+            "labels": {**base["labels"], node_templates.HOSTNAME: name, **zone, **shard},
+            "annotations": {**base["annotations"], **metrics_path, objects.INDEX: str(index), **drawn},
         },
         "spec": spec,
         "status": {**endpoint, **base["status"]},
     }
-
-
-def _shard(name: str, count: int) -> dict[str, str]:
-    """Return the shard label of a node; none without shards."""
-    return {objects.SHARD: str(sharding.shard_index(name, count))} if count else {}
 
 
 def _kubelet(context: NodeContext) -> Callable[[str], tuple[Manifest, dict[str, str]]]:

@@ -27,7 +27,6 @@ _UNTIL = f"{objects.USAGE}-until."
 _POD, _NODE = "pod.metadata.annotations", "node.metadata.annotations"
 
 
-# ----------------------------------------------------------------------------------------
 # annotations
 
 
@@ -63,7 +62,6 @@ def _value(amount: str) -> str:
     return amount if share is None else f"{share:.10g}"
 
 
-# ----------------------------------------------------------------------------------------
 # kwok objects
 
 

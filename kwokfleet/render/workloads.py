@@ -130,7 +130,6 @@ def variable_names(wave: Wave, trace: RecordedArrivals | None = None) -> set[str
     return {*BUILT_IN, *wave.vary, *(trace.rows[0] if trace and trace.rows else ())}
 
 
-# ----------------------------------------------------------------------------------------
 # variables
 
 
@@ -185,7 +184,6 @@ def _hidden(part: str) -> str:
     return f"kwokfleet_{part}"
 
 
-# ----------------------------------------------------------------------------------------
 # the template of a Run
 
 
@@ -275,7 +273,6 @@ def _affinity(existing: Mapping[str, Any], fleet: fleet_api.Fleet, wave: Wave) -
     return {**existing, "nodeAffinity": {**node, required: {"nodeSelectorTerms": terms}}}
 
 
-# ----------------------------------------------------------------------------------------
 # filling in
 
 _Fill = Callable[[Variables], Any]
