@@ -33,8 +33,8 @@ def testbed(
 @pytest.fixture
 def proxy(cluster: ControlPlane) -> Iterator[faulty_proxy.FaultyProxy]:
     """Return a faulty proxy to the cluster."""
-    with faulty_proxy.proxy_to(cluster) as made:
-        yield made
+    with faulty_proxy.proxy_to(cluster) as faulty:
+        yield faulty
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The way to the API server: connections that die, answers that say no, lists that are too old."""
+"""Requests to the API server: broken connections, rejected requests, expired lists."""
 
 import json
 import random
@@ -11,29 +11,29 @@ from tests.harness.faulty_proxy import Fault, ProxiedRequest, Reject, Reset, Res
 from tests.harness.sync_testbed import SyncTestbed, output
 
 SIZE = 100
-CLOUDED = 0.05
-"""The share of requests to which something happens."""
+FAULT_SHARE = 0.05
+"""Share of requests with a fault."""
 
 
-def by_chance(
+def random_faults(
     seed: int, *faults: Fault, only: Callable[[ProxiedRequest], bool] = lambda _asked: True
 ) -> faulty_proxy.Rule:
-    """Return a rule that lets one of *faults* happen to a share of the requests that are meant."""
-    dice = random.Random(seed)  # noqa: S311  # chance that can be repeated
+    """Return a rule that injects one of *faults* into a share of the matching requests."""
+    rng = random.Random(seed)  # noqa: S311  # chance that can be repeated
 
     def rule(request: ProxiedRequest) -> Fault | None:
-        return dice.choice(faults) if only(request) and dice.random() < CLOUDED else None
+        return rng.choice(faults) if only(request) and rng.random() < FAULT_SHARE else None
 
     return rule
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_connections_that_die_cost_nothing_but_time(
+def test_a_sync_survives_broken_connections(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], seed: int
 ) -> None:
-    """Before a request is heard, after it was carried out, in the middle of an answer or of a watch."""
+    """Before a request is received, after it is processed, and in the middle of a response or watch."""
     testbed.write({"name": "a", "replicas": SIZE})
-    proxy.rule = by_chance(seed, Reset(), Reset(0), Reset(100))
+    proxy.rule = random_faults(seed, Reset(), Reset(0), Reset(100))
     done = testbed.sync(**through)
     assert done.returncode == 0, output(done)
     assert proxy.faults
@@ -44,10 +44,10 @@ def test_connections_that_die_cost_nothing_but_time(
     testbed.assert_settled(a=SIZE - 20)
 
 
-def test_all_connections_at_once_may_die(
+def test_a_sync_survives_the_reset_of_all_connections(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
-    """Several times in one sync: the mirror takes up its watches, and every write is made once."""
+    """Several times: the Informer resumes its watches, and every write is made once."""
     testbed.write({"name": "a", "replicas": SIZE})
     process = testbed.start("--qps", "60", **through)
     for share in (0.2, 0.5, 0.8):
@@ -59,12 +59,12 @@ def test_all_connections_at_once_may_die(
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_server_that_says_not_now_is_asked_again(
+def test_rejections_for_overload_are_retried(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], status: int
 ) -> None:
-    """On any request, the first one, reads and watches included; creations, changes and deletions."""
+    """For all requests, including the first, reads and watches."""
     testbed.write({"name": "a", "replicas": SIZE})
-    proxy.rule = by_chance(status, Reject(status), Reject(status, retry_after=1))
+    proxy.rule = random_faults(status, Reject(status), Reject(status, retry_after=1))
     done = testbed.sync(**through)
     assert done.returncode == 0, output(done)
     testbed.write({"name": "a", "replicas": SIZE - 5, "labels": {"tier": "gold"}})
@@ -74,12 +74,10 @@ def test_a_server_that_says_not_now_is_asked_again(
     testbed.assert_settled(a=SIZE - 5)
 
 
-def test_a_conflict_is_worked_out_anew(
-    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
-) -> None:
+def test_a_conflict_is_resolved(testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]) -> None:
     """A spurious 409 on a share of all patches, creations and deletions."""
     testbed.write({"name": "a", "replicas": SIZE})
-    proxy.rule = by_chance(1, Reject(409), only=lambda request: request.method != "GET")
+    proxy.rule = random_faults(1, Reject(409), only=lambda request: request.method != "GET")
     assert testbed.sync(**through).returncode == 0
     testbed.write({"name": "a", "replicas": SIZE - 20, "labels": {"tier": "gold"}, "taints": ["a=b:NoSchedule"]})
     done = testbed.sync(**through)
@@ -89,15 +87,15 @@ def test_a_conflict_is_worked_out_anew(
 
 
 QUIET_S = 6
-ON_THE_WAY_S = 1.5
-"""What was sent before the refusal was heard may come so much later."""
+IN_FLIGHT_S = 1.5
+"""Requests that were already in flight may arrive this much later."""
 
 
 @pytest.mark.parametrize("qps", ["0", "100"])
-def test_nothing_is_sent_while_the_server_wants_quiet(
+def test_no_write_is_sent_during_retry_after(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], qps: str
 ) -> None:
-    """A 429 with Retry-After stops all writers, not only the one that was refused."""
+    """A 429 with Retry-After stops all writers, not only the rejected one."""
     testbed.write({"name": "a", "replicas": SIZE})
     posts: list[ProxiedRequest] = []
 
@@ -111,15 +109,15 @@ def test_nothing_is_sent_while_the_server_wants_quiet(
     done = testbed.sync("--qps", qps, **through)
     assert done.returncode == 0, output(done)
     begin = max(at for at, _, _ in proxy.faults)
-    early = [request for request in proxy.requests if begin + ON_THE_WAY_S < request.at < begin + QUIET_S - 0.1]
+    early = [request for request in proxy.requests if begin + IN_FLIGHT_S < request.at < begin + QUIET_S - 0.1]
     assert [f"{request.method} {request.path}" for request in early] == []
     testbed.assert_settled(a=SIZE)
 
 
-def test_a_watch_waits_as_long_as_the_server_says(
+def test_a_watch_respects_retry_after(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
-    """A list that is refused with Retry-After is not asked for again before."""
+    """A list that is rejected with Retry-After is not repeated before."""
     testbed.write({"name": "a", "replicas": 10})
 
     def rule(request: ProxiedRequest) -> Fault | None:
@@ -130,15 +128,19 @@ def test_a_watch_waits_as_long_as_the_server_says(
     done = testbed.sync(**through)
     assert done.returncode == 0, output(done)
     begin = proxy.faults[0][0]
-    early = [each for each in proxy.requests if begin < each.at < begin + QUIET_S - 0.1 and "/nodes" in each.resource]
+    early = [
+        request
+        for request in proxy.requests
+        if begin < request.at < begin + QUIET_S - 0.1 and "/nodes" in request.resource
+    ]
     assert early == []
     testbed.assert_settled(a=10)
 
 
-def test_an_object_that_is_refused_is_named_and_no_other_suffers(
+def test_a_rejected_object_is_reported_and_delays_no_other(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
-    """With the API server's own words, and exit code 4."""
+    """With the message of the API server, and exit code 4."""
     testbed.write({"name": "a", "replicas": SIZE})
     proxy.rule = lambda request: (
         Reject(422, "Node is invalid: spec.flavour: must be sweet") if b'"scene-a-7"' in request.body else None
@@ -168,10 +170,10 @@ GONE = {
     [Reject(410, "too old resource version"), Respond(json.dumps({"type": "ERROR", "object": GONE}).encode() + b"\n")],
     ids=["status", "event"],
 )
-def test_a_watch_that_is_too_old_begins_anew(
+def test_an_expired_watch_causes_a_new_list(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], fault: Fault
 ) -> None:
-    """The kind is listed again; what came and went meanwhile is neither lost nor invented."""
+    """Changes meanwhile are neither lost nor invented."""
     testbed.write({"name": "a", "replicas": SIZE})
     assert testbed.sync().returncode == 0
     testbed.write({"name": "a", "replicas": SIZE + 50, "labels": {"tier": "gold"}})
@@ -191,14 +193,14 @@ def test_a_watch_that_is_too_old_begins_anew(
     deaf = False
     done = sync_testbed.wait_for_exit(process)
     assert done.returncode == 0, output(done)
-    assert fault in [each for _, _, each in proxy.faults]
+    assert fault in [injected for _, _, injected in proxy.faults]
     testbed.assert_settled(a=SIZE + 50)
 
 
-def test_a_page_that_is_too_old_begins_anew(
+def test_an_expired_page_causes_a_new_list(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
-    """Where lists come page by page, the token of a next page may expire."""
+    """The continue token of a paged list can expire."""
     testbed.write({"name": "a", "replicas": 1200})
     assert testbed.sync().returncode == 0
 
@@ -206,20 +208,20 @@ def test_a_page_that_is_too_old_begins_anew(
         if "sendInitialEvents" in request.path:
             return Reject(400, "sendInitialEvents is forbidden")
         expired = "continue=" in request.path and not any(
-            isinstance(each, Reject) and each.status == 410 for _, _, each in proxy.faults
+            isinstance(injected, Reject) and injected.status == 410 for _, _, injected in proxy.faults
         )
         return Reject(410, "The provided continue parameter is too old") if expired else None
 
     proxy.rule = rule
     done = testbed.diff(**through)
     assert done.returncode == 0, output(done)
-    assert any(isinstance(each, Reject) and each.status == 410 for _, _, each in proxy.faults)
+    assert any(isinstance(injected, Reject) and injected.status == 410 for _, _, injected in proxy.faults)
 
 
-def test_a_server_that_stays_away_is_given_up(
+def test_a_long_outage_ends_the_sync(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
-    """Not at once, and not never: exit code 4 and what to do, and the next sync continues."""
+    """After some retries: exit code 4 with a hint, and the next sync continues."""
     testbed.write({"name": "a", "replicas": SIZE})
     proxy.rule = lambda request: Reset() if request.number > 60 else None
     done = testbed.sync(**through)

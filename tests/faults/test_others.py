@@ -9,35 +9,35 @@ from tests.harness.sync_testbed import SyncTestbed, output
 SIZE = 200
 
 
-def meddle(testbed: SyncTestbed, *, deleted: str, relabelled: str) -> None:
+def delete_and_relabel(testbed: SyncTestbed, *, deleted: str, relabelled: str) -> None:
     """Delete a node and relabel another one."""
     testbed.cluster.kubectl("delete", "node", deleted, "--wait=false")
     testbed.cluster.kubectl("label", "node", relabelled, "tier=silver", "--overwrite", "--field-manager=meddler")
     testbed.cluster.kubectl("label", "node", relabelled, "meddler/was=here", "--field-manager=meddler")
 
 
-def test_what_others_break_is_mended(testbed: SyncTestbed) -> None:
+def test_foreign_changes_are_repaired(testbed: SyncTestbed) -> None:
     """A deleted node and a changed label are repaired, during and after a sync; a foreign label stays."""
     testbed.write({"name": "a", "replicas": SIZE, "labels": {"tier": "gold"}})
     process = testbed.start("--qps", "60")
     waiting.until(lambda: len(testbed.names()) > SIZE / 2)
-    there = testbed.names()
-    meddle(testbed, deleted=there[0], relabelled=there[1])
+    names = testbed.names()
+    delete_and_relabel(testbed, deleted=names[0], relabelled=names[1])
     done = sync_testbed.wait_for_exit(process)
     assert done.returncode == 0, output(done)
     assert testbed.sync().returncode == 0
     testbed.assert_settled(a=SIZE)
-    meddle(testbed, deleted=there[2], relabelled=there[3])
+    delete_and_relabel(testbed, deleted=names[2], relabelled=names[3])
     assert testbed.diff().returncode == 1
     assert testbed.sync().returncode == 0
     testbed.assert_settled(a=SIZE)
     nodes = testbed.nodes()
     assert all(node["metadata"]["labels"]["tier"] == "gold" for node in nodes.values())
     marked = [name for name, node in nodes.items() if "meddler/was" in node["metadata"]["labels"]]
-    assert marked == sorted((there[1], there[3]))
+    assert marked == sorted((names[1], names[3]))
 
 
-def test_two_syncs_at_once_do_the_work_of_one(testbed: SyncTestbed) -> None:
+def test_two_concurrent_syncs_make_each_change_once(testbed: SyncTestbed) -> None:
     """Both succeed; each node is created, changed and deleted once, and keeps its UID."""
     first: dict[str, str] = {}
     for size, labels in ((SIZE, {}), (SIZE, {"tier": "gold"}), (SIZE - 50, {"tier": "gold"})):
@@ -47,13 +47,13 @@ def test_two_syncs_at_once_do_the_work_of_one(testbed: SyncTestbed) -> None:
             assert done.returncode == 0, output(done)
             assert "conflict" not in done.stderr
         testbed.assert_settled(a=size)
-        there = {name: node["metadata"]["uid"] for name, node in testbed.nodes().items()}
-        first = first or there
-        assert there.items() <= first.items()
+        uids = {name: node["metadata"]["uid"] for name, node in testbed.nodes().items()}
+        first = first or uids
+        assert uids.items() <= first.items()
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_field_that_is_fought_over_is_given_up(
+def test_a_contested_field_is_given_up(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], count: int
 ) -> None:
     """After some attempts, with the other manager's name and exit code 5; other changes are applied."""
@@ -80,6 +80,6 @@ def test_a_field_that_is_fought_over_is_given_up(
     assert sorted(nodes) == sync_testbed.node_names(a=25)
     assert all(node["metadata"]["labels"]["new"] == "yes" for node in nodes.values())
     assert sorted(name for name, node in nodes.items() if node["metadata"]["labels"]["tier"] != "gold") == fought
-    assert len(proxy.faults) <= 5 * count, "it is not fought for ever"
-    assert testbed.sync().returncode == 0, "without the rival, nothing stands in the way"
+    assert len(proxy.faults) <= 5 * count, "the conflict is not retried for ever"
+    assert testbed.sync().returncode == 0, "without the other manager the sync succeeds"
     testbed.assert_settled(a=25)

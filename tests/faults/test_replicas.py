@@ -1,7 +1,7 @@
 """Two replicas on separate machines: after a kill the other continues, and all nodes stay Ready.
 
-They have the ServiceAccount's rights, names of pods and folders of their own, so none of them can see that another's
-process is gone, as it could on one machine: the Lease must run out. Nodes are watched over as a real cluster does it.
+They have the ServiceAccount's rights, pod names and separate folders. So no replica can see that the process of
+another is gone, as it could on one machine: the Lease must expire. Node monitoring has Kubernetes' defaults.
 """
 
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ class Replicas:
     """Daemon replicas, each with its own name and folders."""
 
     def __init__(self, testbed: daemon_testbed.DaemonTestbed, stack: ExitStack) -> None:
-        self._lab, self._stack = testbed, stack
+        self._testbed, self._stack = testbed, stack
         self._token = str(service_accounts.kubeconfig(testbed.cluster, testbed.folder))
         self._made = 0
         self.alive: list[daemon_process.DaemonProcess] = []
@@ -71,23 +71,23 @@ class Replicas:
         """Start another replica."""
         name = f"kwokfleet-{self._made}"
         self._made += 1
-        data = self._lab.folder / name
-        mine = {"KWOKFLEET_DATA_DIR": str(data), "KUBECONFIG": self._token}
-        mine |= {"POD_NAME": name, "POD_NAMESPACE": service_accounts.NAMESPACE}
-        program = cli.Cli(data, self._lab.program.environment)
-        made = daemon_process.running(program, str(self._lab.files), kwok=True, variables=mine)
-        self.alive.append(self._stack.enter_context(made))
+        data = self._testbed.folder / name
+        variables = {"KWOKFLEET_DATA_DIR": str(data), "KUBECONFIG": self._token}
+        variables |= {"POD_NAME": name, "POD_NAMESPACE": service_accounts.NAMESPACE}
+        program = cli.Cli(data, self._testbed.program.environment)
+        daemon = daemon_process.running(program, str(self._testbed.files), kwok=True, variables=variables)
+        self.alive.append(self._stack.enter_context(daemon))
 
     @property
     def leader(self) -> daemon_process.DaemonProcess | None:
         """The leader, or None."""
-        return next((each for each in self.alive if each.is_leader), None)
+        return next((replica for replica in self.alive if replica.is_leader), None)
 
 
 def is_ready(node: watch.Manifest) -> bool:
     """Return whether a node is Ready."""
     conditions = node["status"].get("conditions") or ()
-    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+    return any((condition["type"], condition["status"]) == ("Ready", "True") for condition in conditions)
 
 
 def serves(replica: daemon_process.DaemonProcess) -> bool:
@@ -101,7 +101,7 @@ def serves(replica: daemon_process.DaemonProcess) -> bool:
 def is_driven_by_one(cluster: ControlPlane) -> bool:
     """Return whether one kwok holds the leases of all nodes."""
     held = cluster.get("leases", "--namespace=kube-node-lease")["items"]
-    return len(held) == NODES and len({each["spec"]["holderIdentity"] for each in held}) == 1
+    return len(held) == NODES and len({lease["spec"]["holderIdentity"] for lease in held}) == 1
 
 
 @pytest.mark.timeout(900)
@@ -121,23 +121,23 @@ def test_the_leader_is_killed_again_and_again_under_load(
         jobs = stack.enter_context(watch.watching(replicas_cluster, "/apis/batch/v1/namespaces/busy-load/jobs"))
         for _ in range(KILLS):
             before = len(jobs.events)
-            waiting.until(lambda before=before: len(jobs.events) > before)  # type: ignore[misc]  # the wave goes on
+            waiting.until(lambda before=before: len(jobs.events) > before)  # type: ignore[misc]  # the wave continues
             lead = replicas.leader
             assert lead is not None
             replicas.alive.remove(lead)
             lead.kill()
             replicas.add()
             waiting.until(lambda: replicas.leader, deadline_s=HANDOVER_S)
-            waiting.until(lambda: (found := replicas.leader) and serves(found))
+            waiting.until(lambda: (leader := replicas.leader) and serves(leader))
             waiting.until(lambda: is_driven_by_one(replicas_cluster))
-        assert {thing["metadata"]["name"] for _, _, thing in nodes.events if not is_ready(thing)} == set()
-        assert len({thing["metadata"]["name"] for _, _, thing in nodes.events}) == NODES
-        waiting.until(lambda: whole(jobs))
-        made = {(thing["metadata"]["name"], thing["metadata"]["uid"]) for _, _, thing in jobs.events}
-        assert len(made) == len({name for name, _ in made}) > KILLS * JOBS_PER_S
+        assert {manifest["metadata"]["name"] for _, _, manifest in nodes.events if not is_ready(manifest)} == set()
+        assert len({manifest["metadata"]["name"] for _, _, manifest in nodes.events}) == NODES
+        waiting.until(lambda: has_no_gap(jobs))
+        jobs_created = {(manifest["metadata"]["name"], manifest["metadata"]["uid"]) for _, _, manifest in jobs.events}
+        assert len(jobs_created) == len({name for name, _ in jobs_created}) > KILLS * JOBS_PER_S
 
 
-def whole(jobs: watch.RecordedWatch) -> bool:
+def has_no_gap(jobs: watch.RecordedWatch) -> bool:
     """Return whether there is no gap in the Job indexes."""
-    numbers = {int(thing["metadata"]["annotations"]["kwokfleet.dev/index"]) for _, _, thing in list(jobs.events)}
+    numbers = {int(manifest["metadata"]["annotations"]["kwokfleet.dev/index"]) for _, _, manifest in list(jobs.events)}
     return numbers == set(range(len(numbers)))

@@ -33,7 +33,7 @@ def account(testbed: SyncTestbed) -> Iterator[Callable[[str, Rules], str]]:
     """Return a function that creates a ServiceAccount with rules and returns its token."""
     cluster = testbed.cluster
     cluster.kubectl("create", "namespace", NAMESPACE)
-    made: list[str] = []
+    accounts: list[str] = []
 
     def make(name: str, rules: Rules) -> str:
         group = "rbac.authorization.k8s.io"
@@ -50,13 +50,13 @@ def account(testbed: SyncTestbed) -> Iterator[Callable[[str, Rules], str]]:
                 "subjects": [subject],
             }
         )
-        made.append(name)
-        who = f"system:serviceaccount:{NAMESPACE}:{name}"
-        waiting.until(lambda: cluster.try_kubectl("auth", "can-i", "list", "nodes", f"--as={who}").returncode == 0)
+        accounts.append(name)
+        user = f"system:serviceaccount:{NAMESPACE}:{name}"
+        waiting.until(lambda: cluster.try_kubectl("auth", "can-i", "list", "nodes", f"--as={user}").returncode == 0)
         return token(testbed, name)
 
     yield make
-    for name in made:
+    for name in accounts:
         cluster.kubectl("delete", "clusterrole,clusterrolebinding", name)
     cluster.kubectl("delete", "namespace", NAMESPACE)
 
@@ -82,7 +82,7 @@ def config(testbed: SyncTestbed, tmp_path: Path) -> Callable[..., dict[str, str]
 
 
 @pytest.mark.parametrize("command", ["diff", "sync"])
-def test_a_token_that_nobody_knows_is_said_at_once(
+def test_an_unknown_token_is_an_error(
     testbed: SyncTestbed, config: Callable[..., dict[str, str]], command: str
 ) -> None:
     """Exit code 4 with an error and a hint; no change."""
@@ -95,25 +95,27 @@ def test_a_token_that_nobody_knows_is_said_at_once(
     assert testbed.names() == []
 
 
-def expires(proxy: faulty_proxy.FaultyProxy, old: str, when: int) -> faulty_proxy.Rule:
+def expire_token(proxy: faulty_proxy.FaultyProxy, old: str, when: int) -> faulty_proxy.Rule:
     """Return a rule that rejects a token after so many created nodes."""
 
     def rule(request: ProxiedRequest) -> Fault | None:
-        made = sum(each.method == "POST" and each.resource.endswith("/nodes") for each in proxy.requests)
+        created = sum(sent.method == "POST" and sent.resource.endswith("/nodes") for sent in proxy.requests)
         return (
-            Reject(401, "Unauthorized") if made > when and request.headers["authorization"] == f"Bearer {old}" else None
+            Reject(401, "Unauthorized")
+            if created > when and request.headers["authorization"] == f"Bearer {old}"
+            else None
         )
 
     return rule
 
 
-def test_a_token_that_expires_on_the_way_is_said(
+def test_a_token_that_expires_during_a_sync_is_an_error(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, account: Callable[..., str], tmp_path: Path
 ) -> None:
     """Exit code 4 with a hint; a sync with a new token completes the work."""
     testbed.write({"name": "a", "replicas": SIZE})
     old = account("writer", NODES_AND_STAGES)
-    proxy.rule = expires(proxy, old, SIZE // 2)
+    proxy.rule = expire_token(proxy, old, SIZE // 2)
     done = testbed.sync(KUBECONFIG=proxy.kubeconfig(tmp_path / "config.json", token=old))
     assert done.returncode == 4, output(done)
     assert "does not accept the credentials: 401 Unauthorized" in done.stderr
@@ -124,7 +126,7 @@ def test_a_token_that_expires_on_the_way_is_said(
     testbed.assert_settled(a=SIZE)
 
 
-def test_a_token_file_that_is_renewed_goes_on_working(
+def test_a_renewed_token_file_is_read_again(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, account: Callable[..., str], tmp_path: Path
 ) -> None:
     """As in a pod: the token file is renewed when many threads get 401 at once."""
@@ -134,7 +136,7 @@ def test_a_token_file_that_is_renewed_goes_on_working(
     file.write_text(old)
     fresh = tmp_path / "fresh"
     fresh.write_text(token(testbed, "writer"))
-    is_expired = expires(proxy, old, SIZE // 2)
+    is_expired = expire_token(proxy, old, SIZE // 2)
 
     def rule(request: ProxiedRequest) -> Fault | None:
         fault = is_expired(request)
@@ -149,7 +151,7 @@ def test_a_token_file_that_is_renewed_goes_on_working(
     testbed.assert_settled(a=SIZE)
 
 
-def test_what_may_be_done_is_done_where_one_kind_may_not(
+def test_a_kind_without_rights_delays_no_other(
     testbed: SyncTestbed, config: Callable[..., dict[str, str]], account: Callable[..., str]
 ) -> None:
     """Without rights for ConfigMaps, the error names them, all else is created, exit code 4."""
@@ -167,7 +169,7 @@ def test_what_may_be_done_is_done_where_one_kind_may_not(
     testbed.assert_settled(a=SIZE)
 
 
-def test_a_diff_needs_rights_to_read_and_no_others(
+def test_a_diff_needs_only_read_rights(
     testbed: SyncTestbed, config: Callable[..., dict[str, str]], account: Callable[..., str]
 ) -> None:
     """A diff works with read rights, with and without changes; a sync shows the API server's rejection."""

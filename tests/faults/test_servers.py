@@ -33,7 +33,7 @@ def kill(program: cli.Cli, cluster: ControlPlane) -> None:
 
 
 @pytest.mark.parametrize("fail", [restart, kill])
-def test_a_sync_outlives_its_api_server(testbed: SyncTestbed, fail: object) -> None:
+def test_a_sync_survives_an_api_server_restart(testbed: SyncTestbed, fail: object) -> None:
     """During creation, change and deletion of nodes: the sync continues and no change is lost."""
     operator = cli.Cli(
         control_plane.STATE, testbed.program.environment | {"KWOKFLEET_DATA_DIR": str(control_plane.STATE)}
@@ -55,7 +55,7 @@ def test_a_sync_outlives_its_api_server(testbed: SyncTestbed, fail: object) -> N
     testbed.assert_settled(a=SIZE - 100)
 
 
-def test_pages_show_what_a_stream_shows(
+def test_paged_lists_give_the_same_diff_as_streaming_lists(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """Without streaming lists, paged lists give a byte-identical diff."""
@@ -67,7 +67,7 @@ def test_pages_show_what_a_stream_shows(
     assert testbed.sync().returncode == 0
     testbed.write({"name": "a", "replicas": PAGES + 5, "labels": {"tier": "gold"}}, {"name": "b", "replicas": 10})
     proxy.rule = rule
-    streamed, paged = (testbed.diff("--output", "json", "--details", **each) for each in ({}, through))
+    streamed, paged = (testbed.diff("--output", "json", "--details", **variables) for variables in ({}, through))
     assert (paged.returncode, paged.stdout) == (1, streamed.stdout)
     always = len(requests.MANAGED_KINDS) - len(requests.KWOK_KINDS)
     assert len(proxy.faults) == always, "every kind was first requested as a stream"
@@ -77,7 +77,7 @@ def test_an_api_server_without_streaming_lists(kwokfleet: cli.Cli, tmp_path: Pat
     """With the feature gate off, sync and diff work."""
     flags = (
         "kube-apiserver=feature-gates=WatchList=false",
-        *("=".join(each) for each in foreign_objects.QUIET.extra_args),
+        *("=".join(argument) for argument in foreign_objects.QUIET.extra_args),
     )
     kwokfleet.ok("cluster", "up", *(argument for flag in flags for argument in ("--extra-args", flag)))
     tools = binaries.ensure(settings.from_environment(os.environ), progress.discard)
