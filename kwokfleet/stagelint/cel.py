@@ -205,11 +205,9 @@ class _Reader:
         if self.takes("{"):
             return self.listed("}")
         self.takes(".")
-        return self.named(self.name() if self.peek() not in ("true", "false") else self.literal())
-
-    def literal(self) -> str:
-        self.at += 1
-        return "true"
+        if self.takes("true") or self.takes("false"):
+            return self.named("true")
+        return self.named(self.name())
 
     def listed(self, end: str) -> str:
         """Parse the items of a list or the entries of a map; a trailing comma is allowed."""
@@ -315,11 +313,10 @@ class _Reader:
                 self.unchecked_key = self.unchecked_key or name
             return target[1:-1]
         if target in cel_types.TYPES:
-            if name not in cel_types.TYPES[target]:
-                raise _InvalidError(
-                    f"{target} has no field {name!r}, {problems.suggestion(name, [*cel_types.TYPES[target]])}"
-                )
-            return cel_types.TYPES[target][name]
+            fields = cel_types.TYPES[target]
+            if name not in fields:
+                raise _InvalidError(f"{target} has no field {name!r}, {problems.suggestion(name, [*fields])}")
+            return fields[name]
         if target != "dyn":
             raise _InvalidError(f"{_type_name(target)} has no field {name!r}")
         return "dyn"
@@ -374,13 +371,9 @@ def _item_type(target: str) -> str:
 
 def _base_type(part_type: str) -> str:
     """Return the part of a type that comparable values share; empty if unknown before evaluation."""
-    return (
-        part_type
-        if part_type in cel_types.PLAIN or part_type in cel_types.TYPES
-        else part_type[0]
-        if part_type[0] in "[{"
-        else ""
-    )
+    if part_type in cel_types.PLAIN or part_type in cel_types.TYPES:
+        return part_type
+    return part_type[0] if part_type[0] in "[{" else ""
 
 
 def _type_name(part_type: str) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kwokfleet.documents.problems import FieldPath, Finding, Severity
+from kwokfleet.documents.problems import FieldPath, Finding, warning
 from kwokfleet.stagelint import jq, schema
 
 GRACE_S = 40.0
@@ -43,7 +43,12 @@ def pod_findings(
     stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], where: FieldPath = (), owner_kind: str = ""
 ) -> list[Finding]:
     """Return Findings about pods of template *pod* at *where*: never completed, or command not read."""
-    return [*_never_completes(stages, pod, where, owner_kind), *_command_not_read(stages, pod, where, owner_kind)]
+    findings = [*_command_not_read(stages, pod, where, owner_kind)]
+    if owner_kind == "Job" and not can_complete(stages, pod, owner_kind):
+        what = "no Stage completes these pods: the Job never ends"
+        hint = "use the Stages pod-fast, pod-general or job, or add labels that one of your Stages selects"
+        return [Finding(where, what, hint, rule="workload-never-completes"), *findings]
+    return findings
 
 
 def heartbeat_findings(
@@ -67,16 +72,7 @@ def heartbeat_findings(
         return []
     what = f"heartbeats of {node_count} nodes cause {per_s:.0f} status patches per second"
     hint = "use the Stages node-heartbeat-with-lease" + ("" if lease else ", and enable leases")
-    return [Finding(where, what, hint, Severity.WARNING, "heartbeat-load")]
-
-
-def _never_completes(
-    stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], where: FieldPath, owner_kind: str
-) -> Iterator[Finding]:
-    if owner_kind == "Job" and not can_complete(stages, pod, owner_kind):
-        what = "no Stage completes these pods: the Job never ends"
-        hint = "use the Stages pod-fast, pod-general or job, or add labels that one of your Stages selects"
-        yield Finding(where, what, hint, rule="workload-never-completes")
+    return [warning(where, what, hint, "heartbeat-load")]
 
 
 def _command_not_read(
@@ -86,24 +82,21 @@ def _command_not_read(
     containers = schema.maps(pod, "spec", "containers")
     if not containers or not containers[0][1].get("command") or containers[0][1].get("args"):
         return
+    created = _pod_from_template(pod, owner_kind)
     for stage in stages:
-        if (
-            schema.kind(stage) == "Pod"
-            and _reads_only_args(stage)
-            and _may_match(stage, _pod_from_template(pod, owner_kind))
-        ):
+        if schema.kind(stage) == "Pod" and _reads_only_args(stage) and _may_match(stage, created):
             name = schema.text(stage, "metadata", "name")
             what = f"the Stage {name!r} reads args, but this container has only command"
             place = (*where, "spec", "containers", containers[0][0], "command")
-            yield Finding(place, what, "use args instead of command", Severity.WARNING, "workload-command-not-read")
+            yield warning(place, what, "use args instead of command", "workload-command-not-read")
             return
 
 
 def _reads_only_args(stage: Mapping[str, Any]) -> bool:
-    expressions = _expressions(stage)
-    return any(jq.reads(text, "args") for text in expressions) and not any(
-        jq.reads(text, "command") for text in expressions
+    reads_args, reads_command = (
+        any(jq.reads(text, name) for text in _expressions(stage)) for name in ("args", "command")
     )
+    return reads_args and not reads_command
 
 
 def _expressions(stage: Mapping[str, Any]) -> list[str]:
@@ -134,14 +127,11 @@ def _may_complete(stage: Mapping[str, Any]) -> bool:
     """Return whether a Stage may complete a pod without a deletion request."""
     if schema.kind(stage) != "Pod" or _needs_deletion(stage):
         return False
-    return any(
-        action.operation == "delete"
-        or (
-            action.operation in ("patch", "apply")
-            and _COMPLETED.search(schema.text(action.content, "template")) is not None
-        )
-        for action in schema.actions(stage)
-    )
+    actions = schema.actions(stage)
+    templates = [
+        schema.text(action.content, "template") for action in actions if action.operation in ("patch", "apply")
+    ]
+    return any(action.operation == "delete" for action in actions) or any(map(_COMPLETED.search, templates))
 
 
 def _needs_deletion(stage: Mapping[str, Any]) -> bool:

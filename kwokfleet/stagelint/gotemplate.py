@@ -117,19 +117,15 @@ def first_problem(text: str, kind: str = "") -> TemplateProblem | None:
             continue
         action = _ACTION.match(text, start + 2)
         if action is None:
-            return TemplateProblem(*_unclosed(text[start + 2 :]), line)
+            if "}}" in text[start + 2 :]:
+                return TemplateProblem("a string in {{ }} is not closed", "close the quote", line)
+            return TemplateProblem("a {{ is not closed", "add }}", line)
         at = action.end()
         try:
             _read(state, _tokens(_untrimmed(action["body"])), line)
         except _ParseError as exc:
             return TemplateProblem(str(exc), exc.hint, line)
     return _end_problem(state)
-
-
-def _unclosed(rest: str) -> tuple[str, str]:
-    if "}}" in rest:
-        return "a string in {{ }} is not closed", "close the quote"
-    return "a {{ is not closed", "add }}"
 
 
 def _end_problem(state: _State) -> TemplateProblem | None:
@@ -202,9 +198,8 @@ def _open(state: _State, word: str, rest: list[tuple[str, str]], line: int) -> N
 def _end_or_else(state: _State, word: str, rest: list[tuple[str, str]]) -> None:
     """Parse {{ end }}, {{ else }}, {{ else if }} or {{ else with }}."""
     if not state.blocks:
-        raise _ParseError(
-            f"{{{{ {word} }}}} has no {{{{ if }}}}, {{{{ range }}}} or {{{{ with }}}} before it", "remove it"
-        )
+        openers = "{{ if }}, {{ range }} or {{ with }}"
+        raise _ParseError(f"{{{{ {word} }}}} has no {openers} before it", "remove it")
     block = state.blocks[-1]
     if word == "end":
         if rest:
@@ -217,9 +212,8 @@ def _end_or_else(state: _State, word: str, rest: list[tuple[str, str]]) -> None:
         block.in_else = True
         return
     if rest[0][1] not in ("if", "with") or rest[0][1] != block.word:
-        raise _ParseError(
-            f"{{{{ else }}}} can only be followed by {block.word!r} here", f"use {{{{ else {block.word} ... }}}}"
-        )
+        what = f"{{{{ else }}}} can only be followed by {block.word!r} here"
+        raise _ParseError(what, f"use {{{{ else {block.word} ... }}}}")
     _pipeline(state, rest[1:], "{{ else }}")
 
 

@@ -38,6 +38,9 @@ _MODULE = re.compile(r'(?<![.\w$])(?:import|include)\s*"')
 _NUMBER = re.compile(r"(?<![\w$@.\\])(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _DOTTED_BRACKET = re.compile(r'(?<=[\w\]"?])\.\[')
 _NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
+_POSITION = re.compile(
+    r"\s*(?:at <top-level>|at <unknown>|\(Unix shell quoting issues\?\)|, line \d|\(while parsing).*"
+)
 _UNSAFE_SIGN = re.compile(r"[$@*,{+;]|(?<![=!<>])=(?!=)")
 
 
@@ -122,10 +125,7 @@ def _short(message: str) -> str:
     """Return the first error of libjq's message."""
     first = message.strip().splitlines()[0] if message.strip() else "the expression does not compile"
     first = first.removeprefix("jq: error:").strip()
-    first = re.sub(
-        r"\s*(?:at <top-level>|at <unknown>|\(Unix shell quoting issues\?\)|, line \d|\(while parsing).*", "", first
-    )
-    return first.replace("end of file", "the end")[:200] or "the expression does not compile"
+    return _POSITION.sub("", first).replace("end of file", "the end")[:200] or "the expression does not compile"
 
 
 def _without_strings(text: str) -> str:

@@ -29,7 +29,8 @@ def check(stage: Mapping[str, Any], where: FieldPath = ()) -> list[Finding]:
         *schema.check(stage, schema.STAGE, ()),
         *_identity(stage),
         *_selector(stage),
-        *_weight(stage),
+        *_not_negative(stage, ("spec", "weight")),
+        *expression_rules.check_value_from(stage, ("spec", "weightFrom"), "weight"),
         *_delay(stage),
         *step_rules.check(stage),
         *_loop(stage),
@@ -111,11 +112,6 @@ def _requirement_form(requirement: Mapping[str, Any], where: FieldPath) -> Itera
         hint = "use jq: {key: ..., operator: ..., values: [...]}"
         what = "this form of a requirement is deprecated"
         yield warning((*where, deprecated[0]), what, hint, "stage-bare-requirement")
-
-
-def _weight(stage: Mapping[str, Any]) -> Iterator[Finding]:
-    yield from _not_negative(stage, ("spec", "weight"))
-    yield from expression_rules.check_value_from(stage, ("spec", "weightFrom"), "weight")
 
 
 def _not_negative(stage: Mapping[str, Any], where: FieldPath) -> Iterator[Finding]:

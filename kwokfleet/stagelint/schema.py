@@ -20,13 +20,8 @@ Schema = str | list[Any] | dict[str, Any]
 
 _FROM: Schema = {"cel": {"expression": "string"}, "jq": {"expression": "string"}, "expressionFrom": "string"}
 _USER: Schema = {"username": "string"}
-_PATCH: Schema = {
-    "subresource": "string",
-    "root": "string",
-    "template": "string",
-    "type": "string",
-    "impersonation": _USER,
-}
+_APPLY: dict[str, Schema] = {"template": "string", "subresource": "string", "type": "string", "impersonation": _USER}
+_PATCH: Schema = {**_APPLY, "root": "string"}
 _EVENT: Schema = {"type": "string", "reason": "string", "message": "string"}
 _FINALIZERS: Schema = {"add": [{"value": "string"}], "remove": [{"value": "string"}], "empty": "bool"}
 _REQUIREMENT: dict[str, Schema] = {"key": "string", "operator": "string", "values": ["string"]}
@@ -77,7 +72,7 @@ STAGE: Schema = {
                 "event": _EVENT,
                 "finalizers": _FINALIZERS,
                 "delete": "bool",
-                "apply": {"template": "string", "subresource": "string", "type": "string", "impersonation": _USER},
+                "apply": _APPLY,
             }
         ],
     },
@@ -125,19 +120,14 @@ def _is(value: object, shape: str) -> bool:
 
 
 def _wrong_type(where: FieldPath, expected: str, value: object) -> Finding:
-    short = (
-        str(value).lower()
-        if isinstance(value, bool)
-        else repr(value)
-        if isinstance(value, str | int | float)
-        else f"a {'map' if _is_map(value) else 'list'}"
-    )
+    if isinstance(value, bool):
+        short = str(value).lower()
+    elif isinstance(value, str | int | float):
+        short = repr(value)
+    else:
+        short = "a map" if isinstance(value, Mapping) else "a list"
     hint = "put it in quotes" if expected == "a string" and not isinstance(value, Mapping | list | tuple) else ""
     return Finding(where, f"must be {expected}, got {short[:60]}", hint, rule="stage-wrong-type")
-
-
-def _is_map(value: object) -> bool:
-    return isinstance(value, Mapping)
 
 
 def get(value: object, *steps: str) -> Any:  # noqa: ANN401  # part of a manifest
