@@ -100,7 +100,7 @@ class Fit:
         near = math.floor(self.shape.quantile(share) / width)  # this number or a neighbour is observed
         candidates = (number for number in (near - 1, near) if _share(self.shape, number, width) >= share - _TINY)
         number = max(0, next(candidates, near + 1))
-        before, upto = (_share(self.shape, each, width) for each in (number - 1, number))
+        before, upto = _share(self.shape, number - 1, width), _share(self.shape, number, width)
         return _spread(number, (share - before) / (upto - before) if upto > before else 1.0, width)
 
     @property
@@ -114,47 +114,45 @@ class Fit:
         return self.sample.size < MIN_SAMPLES
 
 
-def fit(seen: Sample) -> Fit:
+def fit(sample: Sample) -> Fit:
     """Return the best distribution for a sample."""
-    if not seen.counts:
+    if not sample.counts:
         raise ValueError("the sample is empty")
-    if seen.size < MIN_SAMPLES:
-        return _fitted(_guess(seen), seen, {})
-    coarse = _coarser(seen)
-    scores = {shape: _score(shape, coarse) for shape in (find(coarse) for find in _FINDERS)}
+    if sample.size < MIN_SAMPLES:
+        return _fitted(_guess(sample), sample, {})
+    coarse = _coarser(sample)
+    shapes = [find(coarse) for find in _FINDERS]
+    scores = {shape: 2 * shape.freedom - 2 * _likelihood(shape, coarse) for shape in shapes}  # AIC
     least = min(scores.values())
     best = next(shape for shape, score in scores.items() if score < least + _EQUAL)  # of equals the simplest
-    alternatives = {each.name: score - least for each, score in scores.items() if each is not best}
-    return _fitted(best, seen, alternatives)
+    alternatives = {shape.name: score - least for shape, score in scores.items() if shape is not best}
+    return _fitted(best, sample, alternatives)
 
 
-def _fitted(shape: Distribution, seen: Sample, alternatives: Mapping[str, float]) -> Fit:
+def _fitted(shape: Distribution, sample: Sample, alternatives: Mapping[str, float]) -> Fit:
     """Return a fit with rounded parameters, as they are written."""
-    places = math.ceil(math.log10(math.sqrt(seen.size) / seen.width))
+    places = math.ceil(math.log10(math.sqrt(sample.size) / sample.width))
     tidy = distributions.rounded(shape, places)
-    return Fit(tidy, seen, distance(tidy, seen), alternatives)
+    return Fit(tidy, sample, distance(tidy, sample), alternatives)
 
 
-def distance(shape: Distribution, seen: Sample) -> float:
+def distance(shape: Distribution, sample: Sample) -> float:
     """Return the Kolmogorov-Smirnov distance between a sample and a distribution, both on the grid."""
-    size, below, greatest = seen.size, 0, 0.0
-    for number in sorted(seen.counts):
-        greatest = max(greatest, abs(below / size - _share(shape, number - 1, seen.width)))
-        below += seen.counts[number]
-        greatest = max(greatest, abs(below / size - _share(shape, number, seen.width)))
+    size, below, greatest = sample.size, 0, 0.0
+    for number in sorted(sample.counts):
+        greatest = max(greatest, abs(below / size - _share(shape, number - 1, sample.width)))
+        below += sample.counts[number]
+        greatest = max(greatest, abs(below / size - _share(shape, number, sample.width)))
     return greatest
 
 
-def histogram(made: Fit, bins: int) -> tuple[list[float], list[float]]:
-    """Return the observed and the expected share of values in each bin.
-
-    The last bin contains the values above the 99th percentile.
-    """
-    seen, shape, width = made.sample, made.shape, made.sample.width
-    low = seen.quantile(0.0)
-    high = max(low + width, seen.quantile(0.99))
+def histogram(fitted: Fit, bins: int) -> tuple[list[float], list[float]]:
+    """Return the observed and expected share of values in each bin; the last one starts at the 99th percentile."""
+    sample, shape, width = fitted.sample, fitted.shape, fitted.sample.width
+    low = sample.quantile(0.0)
+    high = max(low + width, sample.quantile(0.99))
     edges = [low + (high - low) * index / bins for index in range(1, bins)]
-    values = seen.spread()
+    values = sample.spread()
     below = [bisect.bisect_right(values, edge) / len(values) for edge in edges]
     expected = [(shape.area(edge + width / 2) - shape.area(edge - width / 2)) / width for edge in edges]
     return _parts(below), _parts(expected)
@@ -175,27 +173,27 @@ def _chance(shape: Distribution, number: int, width: float) -> float:
     return max(0.0, around - 2 * shape.area(number * width)) / width
 
 
-def _guess(seen: Sample) -> Distribution:
-    low, high = min(seen.counts), max(seen.counts)
+def _guess(sample: Sample) -> Distribution:
+    low, high = min(sample.counts), max(sample.counts)
     if high - low <= 1:  # a constant duration, rounded up or down
-        return distributions.ConstantDistribution(_mean(seen.counts) * seen.width)
-    return distributions.UniformDistribution(low * seen.width, high * seen.width)
+        return distributions.ConstantDistribution(_mean(sample.counts) * sample.width)
+    return distributions.UniformDistribution(low * sample.width, high * sample.width)
 
 
 def _mean(counts: Mapping[int, int]) -> float:
     return sum(number * count for number, count in counts.items()) / sum(counts.values())
 
 
-def _coarser(seen: Sample) -> Sample:
+def _coarser(sample: Sample) -> Sample:
     """Return a smaller sample for fitting: fewer values, and a grid that is not too fine."""
-    values = seen.spread()
+    values = sample.spread()
     if len(values) > _MOST_VALUES:
         values = [values[round(index * (len(values) - 1) / (_MOST_VALUES - 1))] for index in range(_MOST_VALUES)]
     first, _, third = statistics.quantiles(values, n=4)
-    factor = int((third - first) / _CELLS / seen.width)
-    if factor <= 1 and len(values) == seen.size:
-        return seen
-    width = seen.width * max(1, factor)
+    factor = int((third - first) / _CELLS / sample.width)
+    if factor <= 1 and len(values) == sample.size:
+        return sample
+    width = sample.width * max(1, factor)
     return Sample(Counter(round(value / width) for value in values), width)
 
 
@@ -203,80 +201,80 @@ def _coarser(seen: Sample) -> Sample:
 # fitting each distribution
 
 
-def _likelihood(shape: Distribution, seen: Sample) -> float:
+def _likelihood(shape: Distribution, sample: Sample) -> float:
     """Return the log-likelihood of a sample."""
-    anywhere = OUTLIER_SHARE / (max(seen.counts) - min(seen.counts) + 1)
+    anywhere = OUTLIER_SHARE / (max(sample.counts) - min(sample.counts) + 1)
     return sum(
-        count * math.log((1 - OUTLIER_SHARE) * _chance(shape, number, seen.width) + anywhere)
-        for number, count in seen.counts.items()
+        count * math.log((1 - OUTLIER_SHARE) * _chance(shape, number, sample.width) + anywhere)
+        for number, count in sample.counts.items()
     )
-
-
-def _score(shape: Distribution, seen: Sample) -> float:
-    """Return the Akaike information criterion."""
-    return 2 * shape.freedom - 2 * _likelihood(shape, seen)
 
 
 Point = tuple[float, ...]
 
 
-def _best(seen: Sample, made: Callable[[Point], Distribution], starts: Sequence[Point], steps: Point) -> Distribution:
+def _best(
+    sample: Sample, build: Callable[[Point], Distribution], start: Callable[[Mapping[int, int]], Point], steps: Point
+) -> Distribution:
+    """Return the most likely distribution; *start* estimates its parameters from counts."""
+
     def cost(point: Point) -> float:
-        return -_likelihood(made(point), seen)
+        return -_likelihood(build(point), sample)
 
-    return made(minimize(cost, min(starts, key=cost), steps))
-
-
-def _constant(seen: Sample) -> Distribution:
-    starts = [(_mean(counts) * seen.width,) for counts in (seen.counts, _inner(seen))]
-    return _best(seen, lambda point: distributions.ConstantDistribution(max(0.0, point[0])), starts, (seen.width / 8,))
+    starts = [start(counts) for counts in (sample.counts, _inner(sample))]
+    return build(minimize(cost, min(starts, key=cost), steps))
 
 
-def _uniform(seen: Sample) -> Distribution:
-    def made(point: Point) -> Distribution:
+def _constant(sample: Sample) -> Distribution:
+    def build(point: Point) -> Distribution:
+        return distributions.ConstantDistribution(max(0.0, point[0]))
+
+    return _best(sample, build, lambda counts: (_mean(counts) * sample.width,), (sample.width / 8,))
+
+
+def _uniform(sample: Sample) -> Distribution:
+    def build(point: Point) -> Distribution:
         middle, half = point[0], abs(point[1])
         low = max(0.0, middle - half)
         return distributions.UniformDistribution(low, max(low, middle + half))
 
-    starts = []
-    for counts in (seen.counts, _inner(seen)):
-        low, high = min(counts) * seen.width, max(counts) * seen.width
-        starts.append(((low + high) / 2, max((high - low) / 2, seen.width / 8)))
-    return _best(seen, made, starts, (seen.width / 4, seen.width / 4))
+    def start(counts: Mapping[int, int]) -> Point:
+        low, high = min(counts) * sample.width, max(counts) * sample.width
+        return (low + high) / 2, max((high - low) / 2, sample.width / 8)
+
+    return _best(sample, build, start, (sample.width / 4, sample.width / 4))
 
 
-def _exponential(seen: Sample) -> Distribution:
-    def made(point: Point) -> Distribution:
+def _exponential(sample: Sample) -> Distribution:
+    def build(point: Point) -> Distribution:
         return distributions.ExponentialDistribution(_exp(point[0]))
 
-    starts = [(_log(_mean(counts) * seen.width, seen.width),) for counts in (seen.counts, _inner(seen))]
-    return _best(seen, made, starts, (0.1,))
+    return _best(sample, build, lambda counts: (_log(_mean(counts) * sample.width, sample.width),), (0.1,))
 
 
-def _normal(seen: Sample) -> Distribution:
-    def made(point: Point) -> Distribution:
+def _normal(sample: Sample) -> Distribution:
+    def build(point: Point) -> Distribution:
         return distributions.NormalDistribution(max(0.0, point[0]), _exp(point[1]))
 
-    starts = []
-    for counts in (seen.counts, _inner(seen)):
+    def start(counts: Mapping[int, int]) -> Point:
         mean = _mean(counts)
         variance = sum(count * (number - mean) ** 2 for number, count in counts.items()) / sum(counts.values())
-        spread = math.sqrt(max(0.04, variance - 1 / 6)) * seen.width  # 1/6: the variance of rounding
-        starts.append((mean * seen.width, _log(spread, seen.width)))
-    return _best(seen, made, starts, (_exp(starts[0][1]) / 4, 0.2))
+        spread = math.sqrt(max(0.04, variance - 1 / 6)) * sample.width  # 1/6: the variance of rounding
+        return mean * sample.width, _log(spread, sample.width)
+
+    return _best(sample, build, start, (_exp(start(sample.counts)[1]) / 4, 0.2))
 
 
-def _lognormal(seen: Sample) -> Distribution:
-    def made(point: Point) -> Distribution:
-        return distributions.LogNormalDistribution(
-            _exp(point[0]), min(distributions.MOST_SIGMA, max(distributions.LEAST_SIGMA, _exp(point[1])))
-        )
+def _lognormal(sample: Sample) -> Distribution:
+    def build(point: Point) -> Distribution:
+        sigma = min(distributions.MOST_SIGMA, max(distributions.LEAST_SIGMA, _exp(point[1])))
+        return distributions.LogNormalDistribution(_exp(point[0]), sigma)
 
-    starts = []
-    for counts in (seen.counts, _inner(seen)):
-        logs = [math.log(value) for value in Sample(counts, seen.width).spread()]
-        starts.append((statistics.fmean(logs), _log(statistics.pstdev(logs), 0.1)))
-    return _best(seen, made, starts, (0.1, 0.2))
+    def start(counts: Mapping[int, int]) -> Point:
+        logs = [math.log(value) for value in Sample(counts, sample.width).spread()]
+        return statistics.fmean(logs), _log(statistics.pstdev(logs), 0.1)
+
+    return _best(sample, build, start, (0.1, 0.2))
 
 
 _FINDERS = (_constant, _exponential, _uniform, _normal, _lognormal)
@@ -291,17 +289,17 @@ def _log(value: float, least: float) -> float:
     return math.log(max(value, least / 8))
 
 
-def _inner(seen: Sample) -> Mapping[int, int]:
+def _inner(sample: Sample) -> Mapping[int, int]:
     """Return the counts without outliers."""
-    values = sorted(Counter(seen.counts).elements())
+    values = sorted(Counter(sample.counts).elements())
     first, _, third = statistics.quantiles(values, n=4)
     reach = _FENCE * max(1.0, third - first)
-    return {number: count for number, count in seen.counts.items() if first - reach <= number <= third + reach}
+    return {number: count for number, count in sample.counts.items() if first - reach <= number <= third + reach}
 
 
 def minimize(cost: Callable[[Point], float], start: Point, steps: Point) -> Point:
     """Return a local minimum of *cost* near *start* (Nelder-Mead)."""
-    corners = [start, *(_moved(start, index, step) for index, step in enumerate(steps))]
+    corners = [start, *((*start[:index], start[index] + step, *start[index + 1 :]) for index, step in enumerate(steps))]
     simplex = sorted((cost(corner), corner) for corner in corners)
     for _ in range(_STEPS):
         if simplex[-1][0] - simplex[0][0] < _CLOSE and _is_small(simplex, steps):
@@ -330,10 +328,6 @@ def _replacement(
 
 def _valued(cost: Callable[[Point], float], point: Point) -> tuple[float, Point]:
     return cost(point), point
-
-
-def _moved(point: Point, index: int, step: float) -> Point:
-    return (*point[:index], point[index] + step, *point[index + 1 :])
 
 
 def _between(one: Point, other: Point, part: float) -> Point:

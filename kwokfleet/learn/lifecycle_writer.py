@@ -5,11 +5,12 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.documents import formatter, writer
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.learn.fitting import Fit, Sample
 from kwokfleet.learn.model import GRID_S, FailureStats, LearnedLifecycle, LearnedStep, pod_count_text
 from kwokfleet.render import distributions
 
@@ -23,13 +24,6 @@ _PLAIN_STEPS = ("create", "init", "ready", "delete")
 _MOST_EXIT_CODE = 255
 _MOST_PODS = 100
 """Pods of the example Wave."""
-
-
-class HasQuantiles(Protocol):
-    """A sample of durations, or a distribution."""
-
-    def quantile(self, share: float) -> float:
-        """Return the value that a share does not exceed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,42 +48,39 @@ def lifecycle_name(text: str) -> str:
 # as values
 
 
-def lifecycle(lesson: LearnedLifecycle, called: str) -> Manifest:
+def lifecycle(learned: LearnedLifecycle, name: str) -> Manifest:
     """Return the Lifecycle, as a Fleet file has it."""
-    steps = {each: step.fit.shape.written() for each, step in lesson.steps.items()}
-    pod: Manifest = {each: steps[each] for each in _PLAIN_STEPS[:3] if each in steps}
+    steps = {step_name: step.fit.shape.written() for step_name, step in learned.steps.items()}
+    pod: Manifest = {step_name: steps[step_name] for step_name in _PLAIN_STEPS[:3] if step_name in steps}
     if "complete" in steps:
-        pod["complete"] = {"after": steps["complete"]} | ({} if lesson.jobs else {"when": "always"})
-    if lesson.fails is not None:
-        pod["fail"] = _fail(lesson.fails) | ({"after": steps["fail"]} if "fail" in steps else {})
-    if lesson.crashes is not None and "every" in steps:
-        pod["restart"] = {"every": steps["every"]} | _said(lesson.crashes, least=0)
-        if "backoff" in steps:
-            pod["restart"]["backoff"] = steps["backoff"]
+        pod["complete"] = {"after": steps["complete"]} | ({} if learned.jobs else {"when": "always"})
+    if learned.fails is not None:
+        probability = round(learned.fails.count / max(learned.fails.count, learned.fails.of), 4)
+        pod["fail"] = {"probability": max(0.0001, probability)} | _reason(learned.fails, least=1)
+        pod["fail"] |= {"after": steps["fail"]} if "fail" in steps else {}
+    if learned.crashes is not None and "every" in steps:
+        pod["restart"] = {"every": steps["every"]} | _reason(learned.crashes, least=0)
+        pod["restart"] |= {"backoff": steps["backoff"]} if "backoff" in steps else {}
     pod |= {"delete": steps["delete"]} if "delete" in steps else {}
-    return {"name": called, "pod": pod}
+    return {"name": name, "pod": pod}
 
 
-def _fail(fails: FailureStats) -> Manifest:
-    return {"probability": max(0.0001, round(fails.count / max(fails.count, fails.of), 4))} | _said(fails, least=1)
-
-
-def _said(trouble: FailureStats, *, least: int) -> Manifest:
+def _reason(failures: FailureStats, *, least: int) -> Manifest:
     """Return reason and exit code; an exit code out of range becomes 1."""
-    code = trouble.exit_code if least <= trouble.exit_code <= _MOST_EXIT_CODE else 1
-    return {"reason": " ".join(trouble.reason.split()) or "Error", "exitCode": code}
+    code = failures.exit_code if least <= failures.exit_code <= _MOST_EXIT_CODE else 1
+    return {"reason": " ".join(failures.reason.split()) or "Error", "exitCode": code}
 
 
-def result_value(lesson: LearnedLifecycle, about: Provenance) -> Manifest:
+def result_value(learned: LearnedLifecycle, about: Provenance) -> Manifest:
     """Return everything learned, for JSON output."""
     return {
-        "lifecycle": lifecycle(lesson, about.name),
+        "lifecycle": lifecycle(learned, about.name),
         "source": about.source,
-        "pods": lesson.pods,
-        "since": _instant(lesson.since),
-        "until": _instant(lesson.until),
-        "steps": {each: _step_value(step) for each, step in lesson.steps.items()},
-        "notes": list(lesson.notes),
+        "pods": learned.pods,
+        "since": _instant(learned.since),
+        "until": _instant(learned.until),
+        "steps": {name: _step_value(step) for name, step in learned.steps.items()},
+        "notes": list(learned.notes),
     }
 
 
@@ -104,10 +95,10 @@ def _step_value(step: LearnedStep) -> Manifest:
         "kolmogorovSmirnov": round(fit.distance, 4),
         "poor": fit.is_poor,
         "tooFewToTell": fit.is_guess,
-        "worseByAic": {each: round(worse, 1) for each, worse in sorted(fit.alternatives.items())},
-        "seen": {f"p{share * 100:g}": round(fit.sample.quantile(share), 3) for share in QUANTILES},
-        "expected": {f"p{share * 100:g}": round(fit.quantile(share), 3) for share in QUANTILES},
-        "fitted": {f"p{share * 100:g}": round(fit.shape.quantile(share), 3) for share in QUANTILES},
+        "worseByAic": {name: round(worse, 1) for name, worse in sorted(fit.alternatives.items())},
+    } | {
+        key: {f"p{share * 100:g}": round(source.quantile(share), 3) for share in QUANTILES}
+        for key, source in (("seen", fit.sample), ("expected", fit), ("fitted", fit.shape))
     }
 
 
@@ -119,94 +110,80 @@ def _instant(at: float | None) -> str | None:
 # as text
 
 
-def lifecycle_text(lesson: LearnedLifecycle, about: Provenance) -> str:
+def lifecycle_text(learned: LearnedLifecycle, about: Provenance) -> str:
     """Return the Lifecycle as part of a Fleet file."""
-    return "".join(f"{line}\n" for line in (*_head(lesson, about), "lifecycles:", *_entry(lesson, about)))
+    return "".join(f"{line}\n" for line in (*_head(learned, about), "lifecycles:", *_entry(learned, about)))
 
 
-def fleet_text(lesson: LearnedLifecycle, about: Provenance, called: str) -> str:
+def fleet_text(learned: LearnedLifecycle, about: Provenance, fleet_name: str) -> str:
     """Return a Fleet file with nodes, the Lifecycle, and a Wave of pods that use it."""
-    whole = writer.to_yaml(
-        {
-            "apiVersion": fleet_api.API_VERSION,
-            "kind": "Fleet",
-            "metadata": {"name": called},
-            "spec": {"nodePools": [{"name": "general", "replicas": 10}], "waves": [_wave(lesson, about)]},
-        }
-    )
-    entry = [f"  {line}" for line in ("lifecycles:", *_entry(lesson, about))]
-    plain = "".join(f"{line}\n" for line in (*_head(lesson, about), whole.rstrip("\n"), *entry))
-    tidy = formatter.format_text(called, plain)
+    fleet = {
+        "apiVersion": fleet_api.API_VERSION,
+        "kind": "Fleet",
+        "metadata": {"name": fleet_name},
+        "spec": {"nodePools": [{"name": "general", "replicas": 10}], "waves": [_wave(learned, about)]},
+    }
+    entry = [f"  {line}" for line in ("lifecycles:", *_entry(learned, about))]
+    plain = "".join(f"{line}\n" for line in (*_head(learned, about), writer.to_yaml(fleet).rstrip("\n"), *entry))
+    tidy = formatter.format_text(fleet_name, plain)
     return tidy if isinstance(tidy, str) else plain
 
 
-def _wave(lesson: LearnedLifecycle, about: Provenance) -> Manifest:
-    spec: Manifest = {"restartPolicy": "Never" if "complete" in lesson.steps or lesson.fails else "Always"}
-    spec |= {"initContainers": [{"name": "init", "image": "busybox"}]} if "init" in lesson.steps else {}
+def _wave(learned: LearnedLifecycle, about: Provenance) -> Manifest:
+    spec: Manifest = {"restartPolicy": "Never" if "complete" in learned.steps or learned.fails else "Always"}
+    spec |= {"initContainers": [{"name": "init", "image": "busybox"}]} if "init" in learned.steps else {}
     spec["containers"] = [{"name": "main", "image": "busybox"}]
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
     job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": spec}, "backoffLimit": 0}}
     return {
         "name": "learnt",
         "start": {"after": "10s"},
-        "count": max(1, min(_MOST_PODS, lesson.pods)),
+        "count": max(1, min(_MOST_PODS, learned.pods)),
         "arrivals": {"rate": "5/s"},
         "lifecycle": about.name,
-        "template": job if lesson.jobs else pod,
+        "template": job if learned.jobs else pod,
     }
 
 
-def _head(lesson: LearnedLifecycle, about: Provenance) -> Iterator[str]:
-    when = f", {_instant(lesson.since)} to {_instant(lesson.until)}" if lesson.since is not None else ""
-    yield f"# Learnt by kwokfleet {about.version} from {pod_count_text(lesson.pods)} of {_line(about.source)}{when}."
-    for note in lesson.notes:
+def _head(learned: LearnedLifecycle, about: Provenance) -> Iterator[str]:
+    when = f", {_instant(learned.since)} to {_instant(learned.until)}" if learned.since is not None else ""
+    yield f"# Learnt by kwokfleet {about.version} from {pod_count_text(learned.pods)} of {_line(about.source)}{when}."
+    for note in learned.notes:
         yield from textwrap.wrap(f"Note: {_line(note)}.", _WIDTH, initial_indent="# ", subsequent_indent="# ")
 
 
-def _entry(lesson: LearnedLifecycle, about: Provenance) -> Iterator[str]:
-    pod = lifecycle(lesson, about.name)["pod"]
+def _entry(learned: LearnedLifecycle, about: Provenance) -> Iterator[str]:
+    pod = lifecycle(learned, about.name)["pod"]
     yield f"  - name: {about.name}"
     yield "    pod:" if pod else "    pod: {}"
-    for part, said in pod.items():
+    for part, value in pod.items():
         if part in _PLAIN_STEPS:
-            yield from _commented(lesson, part, "      ")
-            yield f"      {part}: {flow_yaml(said)}"
+            yield from _commented(learned, part, "      ")
+            yield f"      {part}: {flow_yaml(value)}"
         else:
             yield f"      {part}:"
-            yield from _nested(lesson, part, said)
+            yield from _nested(learned, part, value)
 
 
-_INSIDE = {
-    "complete": {"after": "complete"},
-    "fail": {"after": "fail"},
-    "restart": {"every": "every", "backoff": "backoff"},
-}
+def _nested(learned: LearnedLifecycle, part: str, value: Mapping[str, Any]) -> Iterator[str]:
+    failures = {"fail": learned.fails, "restart": learned.crashes}.get(part)
+    if failures is not None:
+        what = "crashes in {}" if part == "restart" else "of {} failed"
+        others = ", ".join(f"{_line(reason)} {count}x" for reason, count in sorted(failures.others.items()))
+        also = f"; also {others}" if others else ""
+        yield f"        # {failures.count:,} {what.format(pod_count_text(failures.of))}{also}"
+    for key, field_value in value.items():
+        if key in ("after", "every", "backoff"):
+            yield from _commented(learned, part if key == "after" else key, "        ")
+        yield f"        {key}: {flow_yaml(field_value)}"
 
 
-def _nested(lesson: LearnedLifecycle, part: str, said: Mapping[str, Any]) -> Iterator[str]:
-    trouble = {"fail": lesson.fails, "restart": lesson.crashes}.get(part)
-    if trouble is not None:
-        yield f"        # {_told(trouble, part)}"
-    for key, each in said.items():
-        if key in _INSIDE[part]:
-            yield from _commented(lesson, _INSIDE[part][key], "        ")
-        yield f"        {key}: {flow_yaml(each)}"
-
-
-def _told(trouble: FailureStats, part: str) -> str:
-    others = ", ".join(f"{_line(reason)} {count}x" for reason, count in sorted(trouble.others.items()))
-    what = f"{trouble.count:,} of {pod_count_text(trouble.of)} failed"
-    if part == "restart":
-        what = f"{trouble.count:,} crashes in {pod_count_text(trouble.of)}"
-    return what + (f"; also {others}" if others else "")
-
-
-def _commented(lesson: LearnedLifecycle, part: str, pad: str) -> Iterator[str]:
-    step = lesson.steps[part]
+def _commented(learned: LearnedLifecycle, part: str, pad: str) -> Iterator[str]:
+    step = learned.steps[part]
     fit = step.fit
     seen, expected = (
-        " ".join(f"p{share * 100:g} {percentile_text(step, each, share)}" for share in PERCENTILES)
-        for each in (fit.sample, fit)
+        " ".join(f"p{share * 100:g} {percentile_text(step, source, share)}" for share in PERCENTILES)
+        for source in (fit.sample, fit)
     )
     yield f"{pad}# {measured(step)}: {fit_summary(step)}"
     yield f"{pad}# seen {seen}; expected {expected}"
@@ -236,24 +213,24 @@ def fit_summary(step: LearnedStep) -> str:
     return "; ".join(words)
 
 
-def percentile_text(step: LearnedStep, known: HasQuantiles, share: float) -> str:
+def percentile_text(step: LearnedStep, source: Sample | Fit, share: float) -> str:
     """Return a percentile, rounded to the resolution of its clock."""
     width = GRID_S[step.clock]
-    return distributions.duration_text(round(known.quantile(share) / width, 1) * width)
+    return distributions.duration_text(round(source.quantile(share) / width, 1) * width)
 
 
 _DELAY = re.compile(r"[0-9.]+m?s(\.\.[0-9.]+m?s)?")
 
 
-def flow_yaml(said: object) -> str:
+def flow_yaml(value: object) -> str:
     """Return a value on one line."""
-    if isinstance(said, Mapping):
-        return "{" + ", ".join(f"{key}: {flow_yaml(each)}" for key, each in said.items()) + "}"
-    if isinstance(said, str) and _DELAY.fullmatch(said):
-        return said  # a duration needs no quotes
-    return writer.to_yaml({"a": said}).removeprefix("a:").strip()
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {flow_yaml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, str) and _DELAY.fullmatch(value):
+        return value  # a duration needs no quotes
+    return writer.to_yaml({"a": value}).removeprefix("a:").strip()
 
 
-def _line(said: str) -> str:
+def _line(text: str) -> str:
     """Return a text as one line, safe in a comment."""
-    return " ".join("".join(char if char.isprintable() else " " for char in said).split())
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())

@@ -111,22 +111,23 @@ def _learn(pods: Sequence[PodHistory]) -> LearnedLifecycle:
     started = [pod for pod in pods if {"started", "ready", "over"} & pod.known]
     crashing = [pod for pod in started if pod.crashes()]
     restarts = not over and len(crashing) >= _CRASHING_SHARE * len(started) > 0
+    crashes = [(pod, crash) for pod in crashing for crash in pod.crashes()] if restarts else []
     steps = {
-        "create": _step(pods, _create),
-        "init": _step([pod for pod in pods if pod.has_init], _init),
+        "create": _step(pods, _between("bound", "creating")),
+        "init": _step([pod for pod in pods if pod.has_init], _between("creating", "initialized")),
         "ready": _step(pods, _ready),
         "complete": _step(succeeded, _running),
         "fail": _step(failed, _running),
-        "every": _crash_step(crashing, _runs) if restarts else None,
-        "backoff": _crash_step(crashing, _pauses) if restarts else None,
-        "delete": _step(_deleted(pods), _deletion),
+        "every": _fitted([(crash.started, crash.ended) for _, crash in crashes], Clock.API),
+        "backoff": _fitted(_pairs((crash.ended, pod.restarted_at(crash)) for pod, crash in crashes), Clock.API),
+        "delete": _step(_deleted(pods), _between("deleting", "gone")),
     }
     timestamps = [at for pod in pods for at in pod.api.values()]
     return LearnedLifecycle(
         pods=len(pods),
         steps={name: step for name, step in steps.items() if step is not None},
         fails=_failure_stats([pod.failure for pod in failed], len(over) if succeeded else len(started)),
-        crashes=_crash_stats(crashing, len(started)) if restarts else None,
+        crashes=_failure_stats([(crash.reason, crash.exit_code) for _, crash in crashes], len(started)),
         jobs=bool(succeeded) and all(pod.is_job for pod in succeeded),
         since=min(timestamps, default=None),
         until=max(timestamps, default=None),
@@ -134,12 +135,8 @@ def _learn(pods: Sequence[PodHistory]) -> LearnedLifecycle:
     )
 
 
-def _create(_history: PodHistory, times: Mapping[str, float]) -> tuple[float | None, float | None]:
-    return times.get("bound"), times.get("creating")
-
-
-def _init(_history: PodHistory, times: Mapping[str, float]) -> tuple[float | None, float | None]:
-    return times.get("creating"), times.get("initialized")
+def _between(start: str, end: str) -> StepTimes:
+    return lambda _history, times: (times.get(start), times.get(end))
 
 
 def _ready(history: PodHistory, times: Mapping[str, float]) -> tuple[float | None, float | None]:
@@ -148,10 +145,6 @@ def _ready(history: PodHistory, times: Mapping[str, float]) -> tuple[float | Non
 
 def _running(history: PodHistory, times: Mapping[str, float]) -> tuple[float | None, float | None]:
     return history.ready_time(times), times.get("over")
-
-
-def _deletion(_history: PodHistory, times: Mapping[str, float]) -> tuple[float | None, float | None]:
-    return times.get("deleting"), times.get("gone")
 
 
 def _deleted(pods: Sequence[PodHistory]) -> Sequence[PodHistory]:
@@ -177,28 +170,6 @@ def _fitted(pairs: Sequence[tuple[float, float]], clock: Clock) -> LearnedStep |
         return None
     backwards = sum(end < start for start, end in pairs)
     return LearnedStep(fitting.fit(fitting.make_sample(pairs, GRID_S[clock])), clock, backwards)
-
-
-# ----------------------------------------------------------------------------------------
-# crashes
-
-
-def _crash_step(
-    pods: Sequence[PodHistory], pairs: Callable[[PodHistory], Iterable[tuple[float, float]]]
-) -> LearnedStep | None:
-    return _fitted([pair for pod in pods for pair in pairs(pod)], Clock.API)
-
-
-def _runs(history: PodHistory) -> Iterable[tuple[float, float]]:
-    return ((crash.started, crash.ended) for crash in history.crashes())
-
-
-def _pauses(history: PodHistory) -> Iterable[tuple[float, float]]:
-    return _pairs((crash.ended, history.restarted_at(crash)) for crash in history.crashes())
-
-
-def _crash_stats(pods: Sequence[PodHistory], of: int) -> FailureStats | None:
-    return _failure_stats([(crash.reason, crash.exit_code) for pod in pods for crash in pod.crashes()], of)
 
 
 def _failure_stats(failures: Sequence[tuple[str, int]], of: int) -> FailureStats | None:

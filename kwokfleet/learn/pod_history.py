@@ -119,8 +119,8 @@ def parse_state(pod: Manifest, *, gone: bool) -> PodState:
     """Parse a state of a pod; *gone*: it is deleted. An invalid pod raises any exception."""
     spec, status, metadata = pod.get("spec") or {}, pod.get("status") or {}, pod["metadata"]
     containers = status.get("containerStatuses") or []
-    conditions = {each["type"]: each for each in status.get("conditions") or ()}
-    ends = frozenset(crash for each in containers for crash in _ends(each))
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    ends = frozenset(crash for container in containers for crash in _ends(container))
     moments = dict(_moments(spec, status, conditions, len(spec.get("containers") or ())))
     if metadata.get("deletionTimestamp"):
         grace = metadata.get("deletionGracePeriodSeconds") or 0
@@ -133,10 +133,10 @@ def parse_state(pod: Manifest, *, gone: bool) -> PodState:
         moments=moments,
         phase=str(status.get("phase") or ""),
         has_init=bool(spec.get("initContainers")),
-        is_job=any(each.get("kind") == "Job" for each in metadata.get("ownerReferences") or ()),
+        is_job=any(owner.get("kind") == "Job" for owner in metadata.get("ownerReferences") or ()),
         stays=spec.get("restartPolicy", "Always") == "Always",
-        restarted=any(each.get("restartCount") for each in containers),
-        starts=frozenset((str(each["name"]), at) for each in containers for at in _starts(each)),
+        restarted=any(container.get("restartCount") for container in containers),
+        starts=frozenset((str(container["name"]), at) for container in containers for at in _starts(container)),
         ends=ends,
         failure=_failure(status, containers),
     )
@@ -154,11 +154,12 @@ def _moments(
         if conditions.get(condition, {}).get("status") == "True":
             yield moment, _since(conditions[condition])
     containers = status.get("containerStatuses") or []
-    starts = [min(each) for each in map(_starts, containers) if each]
+    starts = [min(times) for times in map(_starts, containers) if times]
     if starts and len(starts) == len(containers) >= count:
         yield "started", max(starts)
     if status.get("phase") in _OVER:
-        ends = [(each.get("state") or {}).get("terminated", {}).get("finishedAt") for each in containers]
+        states = [container.get("state") or {} for container in containers]
+        ends = [state.get("terminated", {}).get("finishedAt") for state in states]
         yield "over", max((_time(end) for end in ends if end), default=None)
 
 
@@ -183,15 +184,14 @@ def _ends(container: Manifest) -> Iterable[ContainerExit]:
         part = (container.get(state) or {}).get("terminated") or {}
         if part.get("startedAt") and part.get("finishedAt"):
             times = _time(part["startedAt"]), _time(part["finishedAt"])
-            yield ContainerExit(
-                str(container["name"]), *times, str(part.get("reason") or "Error"), int(part.get("exitCode") or 0)
-            )
+            reason, exit_code = str(part.get("reason") or "Error"), int(part.get("exitCode") or 0)
+            yield ContainerExit(str(container["name"]), *times, reason, exit_code)
 
 
 def _failure(status: Manifest, containers: Sequence[Manifest]) -> tuple[str, int]:
     """Return reason and exit code of a failed pod: of its first failed container, or else of the pod."""
-    for each in containers:
-        part = (each.get("state") or {}).get("terminated") or {}
+    for container in containers:
+        part = (container.get("state") or {}).get("terminated") or {}
         if part.get("exitCode"):
             return str(part.get("reason") or "Error"), int(part["exitCode"])
     return str(status.get("reason") or "Error"), 1
