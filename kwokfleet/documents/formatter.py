@@ -6,6 +6,7 @@ comments stay. The result is parsed again and rejected if a value or a comment c
 
 import re
 from collections import Counter
+from types import SimpleNamespace
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -14,21 +15,6 @@ from kwokfleet.documents import parser
 from kwokfleet.documents.problems import Problem
 
 _COMMENT = re.compile(r"(?:^|\s)#(.*)")
-
-
-class _Buffer:
-    """Text stream for ruamel.yaml. Pure modules do not import io."""
-
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-
-    def write(self, text: str) -> int:
-        """Append *text*."""
-        self.parts.append(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Do nothing: there is no underlying file."""
 
 
 def should_format(path: str, text: str) -> bool:
@@ -69,9 +55,9 @@ def _round_trip(text: str) -> str:
     if not any(document is not None for document in documents):
         return _strip_trailing_space(text)
     yaml.explicit_start = text.lstrip("\n").startswith("---")
-    buffer = _Buffer()
-    yaml.dump_all(documents, buffer)
-    return _indent_comments(_strip_trailing_space("".join(buffer.parts)))
+    pieces: list[str] = []  # pure modules do not import io
+    yaml.dump_all(documents, SimpleNamespace(write=pieces.append, flush=lambda: None))
+    return _indent_comments(_strip_trailing_space("".join(pieces)))
 
 
 def _indent_comments(text: str) -> str:

@@ -48,16 +48,8 @@ class Document:
     def problem(self, finding: Finding) -> Problem:
         """Return *finding* as a Problem with file, line and column."""
         line, column = self.position(finding.field_path, at_key=finding.at_key)
-        return Problem(
-            self.path,
-            line,
-            column,
-            problems.format_path(finding.field_path),
-            finding.what,
-            finding.hint,
-            finding.severity,
-            finding.rule,
-        )
+        place = (self.path, line, column, problems.format_path(finding.field_path))
+        return Problem(*place, finding.what, finding.hint, finding.severity, finding.rule)
 
     def position(self, path: FieldPath, *, at_key: bool = False) -> tuple[int, int]:
         """Return line and column of the field at *path*, or of its closest parent in the file."""
@@ -125,9 +117,7 @@ def multiline_scalar_lines(text: str) -> set[int]:
             return
         seen.add(id(node))
         if isinstance(node, ScalarNode):
-            scalar_lines.update(
-                range(node.start_mark.line + 1, node.end_mark.line + (1 if node.end_mark.column else 0))
-            )
+            scalar_lines.update(range(node.start_mark.line + 1, node.end_mark.line + bool(node.end_mark.column)))
         for child in values.child_nodes(node):
             collect(child)
 
@@ -144,14 +134,14 @@ def _unsafe_text_problem(path: str, text: str) -> Problem | None:
     """Return a Problem if *text* is not safe for the C parser."""
     separator = _SEPARATORS.search(text)
     if separator:
-        line, column = _line_and_column(text, separator.start())
+        place = _line_and_column(text, separator.start())
         what = f"contains an invisible line separator (U+{ord(separator.group()):04X})"
-        return Problem(path, line, column, "", what, 'remove it, or write "\\u2028"', rule="yaml-syntax")
+        return Problem(path, *place, "", what, 'remove it, or write "\\u2028"', rule="yaml-syntax")
     position = _too_deep(text)
     if position is not None:
-        line, column = _line_and_column(text, position)
+        place = _line_and_column(text, position)
         what = f"is nested more than {MAX_TEXT_DEPTH} levels deep"
-        return Problem(path, line, column, "", what, "close the brackets, or reduce the nesting", rule="yaml-too-deep")
+        return Problem(path, *place, "", what, "close the brackets, or reduce the nesting", rule="yaml-too-deep")
     return None
 
 
@@ -205,13 +195,12 @@ def _syntax_problem(path: str, error: MarkedYAMLError, line_count: int) -> Probl
 
 
 def _reader_problem(path: str, text: str, error: YAMLError) -> Problem:
-    line, column = _line_and_column(text, min(getattr(error, "position", 0) or 0, len(text)))
     control = re.search("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
     if control:
-        line, column = _line_and_column(text, control.start())
         what = f"is not valid YAML: control character U+{ord(control.group()):04X}"
-        return Problem(path, line, column, "", what, "remove it", rule="yaml-syntax")
-    return Problem(path, line, column, "", f"is not valid YAML: {str(error).splitlines()[0]}", rule="yaml-syntax")
+        return Problem(path, *_line_and_column(text, control.start()), "", what, "remove it", rule="yaml-syntax")
+    place = _line_and_column(text, min(getattr(error, "position", 0) or 0, len(text)))
+    return Problem(path, *place, "", f"is not valid YAML: {str(error).splitlines()[0]}", rule="yaml-syntax")
 
 
 # ----------------------------------------------------------------------------------------
@@ -225,8 +214,7 @@ def _document(path: str, index: int, node: Node, line_count: int) -> tuple[Docum
         problem = Problem(path, at.start_mark.line + 1, at.start_mark.column + 1, "", what, hint, rule="yaml-shape")
         return None, [problem]
     builder = values.ValueBuilder()
-    value = builder.value(node)
-    document = Document(path, value, index, node, line_count)
+    document = Document(path, builder.value(node), index, node, line_count)
     return document, list(_problems(path, node, builder.errors))
 
 

@@ -32,43 +32,25 @@ _SPECIAL = frozenset("-+.0123456789~nNtTfFyYoO")
 """First characters of plain scalars that may be other than strings."""
 _NULLS = {"", "~", "null", "Null", "NULL"}
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_AMBIGUOUS: tuple[tuple[re.Pattern[str], str, str], ...] = (
-    (
-        re.compile(r"(?:yes|Yes|YES|on|On|ON|no|No|NO|off|Off|OFF)"),
-        "is a boolean in YAML 1.1 and a string in YAML 1.2",
-        "write true or false, or put it in quotes",
+_EITHER_NUMBER = "is a number in one YAML version and a string in the other"
+_DECIMAL = "write it in decimal, or put it in quotes"
+_TRAPS = {
+    r"yes|Yes|YES|on|On|ON|no|No|NO|off|Off|OFF": (
+        "is a boolean in YAML 1.1 and a string in YAML 1.2", "write true or false, or put it in quotes"
     ),
-    (
-        re.compile(r"[-+]?0[0-9_]+"),
-        "is octal in YAML 1.1 and decimal in YAML 1.2",
-        "remove the leading zero, or put it in quotes",
+    r"[-+]?0[0-9_]+": (
+        "is octal in YAML 1.1 and decimal in YAML 1.2", "remove the leading zero, or put it in quotes"
     ),
-    (
-        re.compile(r"[-+]?0o[0-7]+"),
-        "is a number in one YAML version and a string in the other",
-        "write it in decimal, or put it in quotes",
+    r"[-+]?0o[0-7]+": (_EITHER_NUMBER, _DECIMAL),
+    r"[-+]?0b[01_]+": (_EITHER_NUMBER, _DECIMAL),
+    r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?": (
+        "is a base-60 number in YAML 1.1 and a string in YAML 1.2", "put it in quotes"
     ),
-    (
-        re.compile(r"[-+]?0b[01_]+"),
-        "is a number in one YAML version and a string in the other",
-        "write it in decimal, or put it in quotes",
-    ),
-    (
-        re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"),
-        "is a base-60 number in YAML 1.1 and a string in YAML 1.2",
-        "put it in quotes",
-    ),
-    (
-        re.compile(r"[-+]?[0-9][0-9]*_[0-9_]*(?:\.[0-9_]*)?"),
-        "is a number in one YAML version and a string in the other",
-        "remove the underscores, or put it in quotes",
-    ),
-    (
-        re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"),
-        "is not a finite number",
-        "use a finite number, or put it in quotes",
-    ),
-)
+    r"[-+]?[0-9][0-9]*_[0-9_]*(?:\.[0-9_]*)?": (_EITHER_NUMBER, "remove the underscores, or put it in quotes"),
+    r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)": ("is not a finite number", "use a finite number, or put it in quotes"),
+}  # fmt: skip
+"""Message and hint for ambiguous plain scalars, by pattern. The first match counts."""
+_AMBIGUOUS = [(re.compile(pattern), what, hint) for pattern, (what, hint) in _TRAPS.items()]
 
 
 class _Composer(CParser):  # type: ignore[misc]  # a compiled class without types
@@ -187,14 +169,13 @@ class ValueBuilder:
         return merged
 
     def _key(self, node: Node) -> str | None:
-        if not isinstance(node, ScalarNode):
-            hint = "use a string; put {{variables}} in quotes"
-            self.errors.append((node, "a key must be a string, got a list or mapping", hint, "yaml-key"))
-            return None
-        key = self._scalar(node)
-        if isinstance(key, str):
-            return key
-        self.errors.append((node, f"a key must be a string, got {node.value}", "put it in quotes", "yaml-key"))
+        key_type, hint = "a list or mapping", "use a string; put {{variables}} in quotes"
+        if isinstance(node, ScalarNode):
+            key = self._scalar(node)
+            if isinstance(key, str):
+                return key
+            key_type, hint = node.value, "put it in quotes"
+        self.errors.append((node, f"a key must be a string, got {key_type}", hint, "yaml-key"))
         return None
 
     def _scalar(self, node: ScalarNode) -> Value:

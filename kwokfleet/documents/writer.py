@@ -91,17 +91,15 @@ class YamlWriter:
     def _cached(self, part: dict[str, Any] | list[Any], pad: str) -> str:
         """Return the text of a part, cached from its second use on."""
         part_id = id(part)
+        if (cached := self._parts.get((part_id, pad))) is not None:
+            return cached[1]
+        text = self._mapping(part, pad) if type(part) is dict else self._sequence(part, pad)
         if part_id in self._seen:
-            cached = self._parts.get((part_id, pad))
-            if cached is not None:
-                return cached[1]
-            text = self._mapping(part, pad) if type(part) is dict else self._sequence(part, pad)
             if len(self._parts) > _MAX_CACHED:
                 self._parts.clear()
             self._parts[part_id, pad] = (part, text)
-            return text
         self._seen.add(part_id)
-        return self._mapping(part, pad) if type(part) is dict else self._sequence(part, pad)
+        return text
 
     def _sequence(self, part: Iterable[Any], pad: str) -> str:
         pieces: list[str] = []
