@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from kwokfleet import errors, settings
 from kwokfleet.embedded import build, download, locks, progress, toolchain, versions
@@ -55,7 +54,7 @@ def ensure(config: settings.Settings, report: ProgressReporter, *names: str) -> 
         with exclusive_cache(cache, report):
             _fill_cache(missing, cache, config, report)
         located = _locate(config.bin_dir, cache)
-    return Binaries(MappingProxyType(located))
+    return Binaries(located)
 
 
 def this_platform() -> tuple[str, str]:
@@ -117,7 +116,7 @@ def _fill_cache(
         report(ProgressUpdate(binary.name, ProgressPhase.WAITING))
     to_build = _download_all(needed, cache, config.releases, report)
     if to_build:
-        _check_space(config.cache_dir, used=_size(config.cache_dir / "build"))
+        _check_space(config.cache_dir)
         build_all(to_build, cache, config.cache_dir, report)
 
 
@@ -177,16 +176,12 @@ def _build(
     report(ProgressUpdate(binary.name, ProgressPhase.DONE, detail))
 
 
-def _check_space(folder: Path, *, used: int) -> None:
-    needed = build.NEEDED_BYTES - used
-    free = shutil.disk_usage(folder).free
+def _check_space(cache_dir: Path) -> None:
+    # An interrupted build continues from its files.
+    used = sum(path.lstat().st_size for path in (cache_dir / "build").rglob("*") if path.is_file())
+    needed, free = build.NEEDED_BYTES - used, shutil.disk_usage(cache_dir).free
     if free < needed:
         raise errors.HostError(
-            f"a control plane build needs {needed / _GIGABYTE:.1f} GB; {folder} has {free / _GIGABYTE:.1f} GB free",
+            f"a control plane build needs {needed / _GIGABYTE:.1f} GB; {cache_dir} has {free / _GIGABYTE:.1f} GB free",
             hint="free disk space, or set KWOKFLEET_CACHE_DIR to a larger disk",
         )
-
-
-def _size(folder: Path) -> int:
-    """Return the bytes in *folder*: an interrupted build continues from them."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())

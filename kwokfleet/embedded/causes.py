@@ -25,8 +25,6 @@ PORT = r"address already in use"
 
 def find_cause(causes: Sequence[FailureCause], lines: Sequence[str]) -> tuple[FailureCause, str] | None:
     """Return the first cause that matches a line, with that line."""
-    for cause in causes:
-        for line in lines:
-            if re.search(cause.pattern, line):
-                return cause, line.strip()[:_MAX_LINE_LENGTH]
-    return None
+    matches = ((cause, line) for cause in causes for line in lines if re.search(cause.pattern, line))
+    cause, line = next(matches, (None, ""))
+    return (cause, line.strip()[:_MAX_LINE_LENGTH]) if cause else None

@@ -17,7 +17,6 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from kwokfleet import settings
 from kwokfleet.embedded import versions
@@ -164,20 +163,16 @@ def _save(url: str, part: Path, report: Callable[[int, int], None]) -> str:
 def _extract(archive: Path, member: str) -> None:
     inner = archive.with_suffix(".member")
     try:
-        with tarfile.open(archive) as tar, _member(tar, member) as source, inner.open("wb") as file:
+        with tarfile.open(archive) as tar, inner.open("wb") as file:
+            source = tar.extractfile(member)
+            if source is None:
+                raise KeyError(member)  # noqa: TRY301  # a folder, handled like a missing file
             shutil.copyfileobj(source, file, CHUNK)
         inner.replace(archive)
     except (tarfile.TarError, KeyError, EOFError) as exc:
         raise UnavailableError(f"{archive.name} does not contain {member}: {exc}") from exc
     finally:
         inner.unlink(missing_ok=True)
-
-
-def _member(tar: tarfile.TarFile, member: str) -> BinaryIO:
-    file = tar.extractfile(member)
-    if file is None:
-        raise KeyError(member)
-    return file  # type: ignore[return-value]  # typeshed has IO[bytes], which BinaryIO is
 
 
 def _bare_digest(text: bytes, _file_name: str) -> str:

