@@ -21,8 +21,9 @@ import structlog
 from kwokfleet import settings as defaults
 from kwokfleet.documents import parser
 from kwokfleet.embedded import binaries, crds, progress
-from kwokfleet.kube import client, election, leader, leader_identity, objects, requests, throttled_client
+from kwokfleet.kube import client, leader_election, leader_identity, leader_lease, objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
+from kwokfleet.kube.leader_guarded_client import LeaderGuardedClient
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.reconcile import applier, reconciler, sync
 from kwokfleet.settings import Settings
@@ -92,7 +93,7 @@ def running_daemon(api: client.KubeClient, config: DaemonConfig) -> "Iterator[da
     with ExitStack() as stack:
         stack.callback(api.close)
         recorded_metrics, trigger = metrics.Metrics(), Trigger()
-        guarded = leader.LeaderGuardedClient(api, _leader(api, config), recorded_metrics.api_request)
+        guarded = LeaderGuardedClient(api, _leader(api, config), recorded_metrics.api_request)
         managed = stack.enter_context(informer.Informer(guarded, requests.MANAGED_KINDS))
         managed.on_watch_restart(recorded_metrics.watch_restarted)
         fleets = stack.enter_context(informer.Informer(guarded, (requests.FLEET,)))
@@ -128,14 +129,14 @@ def _install_and_log(session: sync.Sync, kinds: AbstractSet[str], settings: Sett
         log.info("installed", definition=name)
 
 
-def _leader(api: client.KubeClient, config: DaemonConfig) -> leader.LeaderElector | None:
+def _leader(api: client.KubeClient, config: DaemonConfig) -> leader_election.LeaderElector | None:
     if not config.leader_elect:
         return None
-    seat = election.LeaseCandidate(config.lease_namespace, LEASE_NAME, leader_identity.process_identity())
-    return leader.LeaderElector(api, seat)
+    candidate = leader_lease.LeaseCandidate(config.lease_namespace, LEASE_NAME, leader_identity.process_identity())
+    return leader_election.LeaderElector(api, candidate)
 
 
-def _source(api: leader.LeaderGuardedClient, config: DaemonConfig) -> "Source":
+def _source(api: LeaderGuardedClient, config: DaemonConfig) -> "Source":
     from kwokfleet.source import folder_source, git_repository, git_source, loader
 
     files = loader.Loader(lambda context: client.list_nodes(context, api))
@@ -149,7 +150,7 @@ def _source(api: leader.LeaderGuardedClient, config: DaemonConfig) -> "Source":
 
 def _kwok_manager(
     api: client.KubeClient,
-    guarded: leader.LeaderGuardedClient,
+    guarded: LeaderGuardedClient,
     managed: informer.Informer,
     trigger: "Trigger",
     config: DaemonConfig,

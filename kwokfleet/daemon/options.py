@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kwokfleet.daemon import event_log, kwok_manager, metrics
 from kwokfleet.daemon.trigger import Trigger
-from kwokfleet.kube import leader
 from kwokfleet.kube.informer import informer
+from kwokfleet.kube.leader_guarded_client import LeaderGuardedClient
 from kwokfleet.reconcile import sync
 from kwokfleet.source.source import Source
 
@@ -31,7 +31,7 @@ class DaemonOptions:
 class Dependencies:
     """The objects that a daemon works with."""
 
-    client: leader.LeaderGuardedClient
+    client: LeaderGuardedClient
     sync: sync.Sync
     source: Source
     managed: informer.Informer

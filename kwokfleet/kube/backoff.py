@@ -2,12 +2,18 @@
 
 from dataclasses import dataclass
 
+MAX_RETRY_AFTER_S = 30.0
 _MAX_DOUBLINGS = 32
 
 
 def pause_s(failures: int, first_s: float, max_s: float) -> float:
     """Return the pause after a number of failures in a row; no failure, no pause."""
     return min(first_s * float(1 << min(failures - 1, _MAX_DOUBLINGS)), max_s) if failures > 0 else 0.0
+
+
+def retry_after_s(header: str) -> float:
+    """Return the pause that a Retry-After header asks for, up to a maximum; 0 for a date or no header."""
+    return min(float(header), MAX_RETRY_AFTER_S) if header.isascii() and header.isdigit() else 0.0
 
 
 @dataclass(slots=True)

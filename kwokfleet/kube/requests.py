@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from kwokfleet.kube import objects
+from kwokfleet.kube import backoff, objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -19,7 +19,6 @@ JSON = "application/json"
 APPLY_PATCH = "application/apply-patch+yaml"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 PAGE_SIZE = 500
-MAX_RETRY_AFTER_S = 30.0
 CRD_API_VERSION = "apiextensions.k8s.io/v1"
 _READS = ("GET", "HEAD")
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -113,8 +112,7 @@ class Response:
     @property
     def retry_after_s(self) -> float:
         """The Retry-After header in seconds, up to a maximum."""
-        text = self.headers.get("Retry-After") or ""
-        return min(float(text), MAX_RETRY_AFTER_S) if text.isascii() and text.isdigit() else 0.0
+        return backoff.retry_after_s(self.headers.get("Retry-After") or "")
 
 
 class RequestSender(Protocol):

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from kwokfleet.embedded import state
-from kwokfleet.kube import election
+from kwokfleet.kube import leader_election, leader_lease
 from tests.harness import cli, control_plane, daemon_process, daemon_testbed, service_accounts, waiting, watch
 from tests.harness.control_plane import ControlPlane
 
 KILLS = 10
 NODES = 500
 JOBS_PER_S = 2
-HANDOVER_S = election.LEASE_S + 2 * election.RETRY_S
+HANDOVER_S = leader_lease.LEASE_S + 2 * leader_election.RETRY_S
 """A candidate sees the last renewal late and polls at intervals."""
 AS_IN_CLUSTERS = state.Spec(
     extra_args=(

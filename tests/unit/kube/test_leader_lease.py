@@ -4,8 +4,8 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kwokfleet.kube import election
-from kwokfleet.kube.election import LeaderLease, LeaseCandidate, LeaseObservation
+from kwokfleet.kube import leader_election, leader_lease
+from kwokfleet.kube.leader_lease import LeaderLease, LeaseCandidate, LeaseObservation
 from kwokfleet.kube.requests import Request
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -21,7 +21,7 @@ class LeaseServer:
 
     def read(self) -> LeaderLease | None:
         """Return the Lease."""
-        return election.parse_lease(self.manifest) if self.manifest else None
+        return leader_lease.parse_lease(self.manifest) if self.manifest else None
 
     def lease(self) -> LeaderLease:
         """Return the Lease, which must exist."""
@@ -97,7 +97,7 @@ def test_a_leader_stops_before_another_may_take_over() -> None:
     server = LeaseServer()
     for sent in range(0, 40, 2):
         server.write(ME.hold_request(server.read(), NOON + timedelta(seconds=sent)))
-        leads_until = sent + election.RENEW_S
+        leads_until = sent + leader_election.RENEW_S
         observation = LeaseObservation().updated(server.read(), float(sent))  # the earliest possible
         allowed = {second: observation.allows("other", second) for second in range(sent, sent + 30)}
         assert not any(may_take for second, may_take in allowed.items() if second <= leads_until)
@@ -118,5 +118,5 @@ def test_a_released_lease_is_taken_at_once() -> None:
 def test_a_lease_without_fields_is_free() -> None:
     """A user may have created it empty, or removed the fields."""
     for spec in ({}, {"spec": None}, {"spec": {"holderIdentity": None}}):
-        lease = election.parse_lease({"metadata": {"name": "kwokfleet"}, **spec})
+        lease = leader_lease.parse_lease({"metadata": {"name": "kwokfleet"}, **spec})
         assert LeaseObservation().updated(lease, 0.0).allows("me", 0.0)

@@ -1,4 +1,4 @@
-"""Leader election without IO: one daemon of several holds a Lease and renews it.
+"""The Lease of leader election: its state, and the requests that create, take, renew and release it.
 
 No clock of another machine is trusted. A candidate takes the Lease after it has *seen* it unchanged for the
 lease duration, by its own clock. The leader stops some seconds earlier, counted from before it sent its last
@@ -14,10 +14,6 @@ from kwokfleet.kube.requests import LEASE, Request
 
 LEASE_S = 15.0
 """A candidate takes the Lease this long after the last renewal that it saw."""
-RENEW_S = 10.0
-"""The leader stops leading this long after its last renewal."""
-RETRY_S = 2.0
-"""Interval of renewals and checks."""
 
 
 @dataclass(frozen=True, slots=True)
