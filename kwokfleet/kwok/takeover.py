@@ -11,6 +11,7 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.kube import client, requests
+from kwokfleet.kube.objects import Manifest
 from kwokfleet.kwok import backend, foreign_controllers, lease_client, node_leases, pod_backend, statefulset
 from kwokfleet.kwok.foreign_controllers import ForeignController
 
@@ -46,8 +47,10 @@ def take_over(  # noqa: PLR0913, PLR0917  # the cluster, the spec, and the own n
     try:
         for controller in running:
             _scale_down(api, controller, stop)
-        ended = _end_former_statefulset(api, is_own, nodes, stop, home)
-        _release_foreign_leases(api, is_own, nodes, stop, waited=ended or bool(running))
+        # The lease holders of our nodes name a StatefulSet that kwok ran as before.
+        former = {statefulset.from_holder(holder, home) for holder in _foreign_leases(api, is_own, nodes)}
+        ended = [pod_backend.scale_down_former(api, name, stop) for name in sorted(filter(None, former), key=str)]
+        _release_foreign_leases(api, is_own, nodes, stop, waited=any(ended) or bool(running))
     except BaseException:  # our kwok does not start
         restore(api)
         raise
@@ -65,15 +68,13 @@ def foreign_deployments(api: requests.RequestSender, only: str | None) -> list[F
 
 
 def _scale_down(api: requests.RequestSender, controller: ForeignController, stop: Event) -> None:
-    response = api.send(requests.patch(controller.key, foreign_controllers.scale_down_patch(controller)))
-    if response.status == HTTPStatus.NOT_FOUND:
+    patch = requests.patch(controller.key, foreign_controllers.scale_down_patch(controller))
+    if _send(api, patch, "patch deployments") is None:
         return
-    if response.status != HTTPStatus.OK:
-        raise client.rejection_error(api, response, "patch deployments")
     name = f"{controller.namespace}/{controller.name}"
     log.info("foreign_kwok_scaled_down", deployment=name, replicas=controller.replicas)
     deadline = time.monotonic() + SCALE_DOWN_S
-    while _has_pods(api, controller):
+    while ((_send(api, requests.get(controller.key), "get deployments") or {}).get("status") or {}).get("replicas"):
         if time.monotonic() > deadline or stop.wait(POLL_S):
             raise errors.DeadlineError(
                 f"{controller} still has pods after {SCALE_DOWN_S:g} s",
@@ -81,28 +82,15 @@ def _scale_down(api: requests.RequestSender, controller: ForeignController, stop
             )
 
 
-def _has_pods(api: requests.RequestSender, controller: ForeignController) -> bool:
-    response = api.send(requests.get(controller.key))
+def _send(api: requests.RequestSender, request: requests.Request, what: str) -> Manifest | None:
+    """Send a request for a Deployment; return the Deployment, None if it does not exist."""
+    response = api.send(request)
     if response.status == HTTPStatus.NOT_FOUND:
-        return False
+        return None
     if response.status != HTTPStatus.OK:
-        raise client.rejection_error(api, response, "get deployments")
-    return bool((response.json().get("status") or {}).get("replicas"))
-
-
-def _end_former_statefulset(
-    api: requests.RequestSender,
-    is_own: foreign_controllers.IsOwnHolder,
-    nodes: backend.ListNodes,
-    stop: Event,
-    home: str,
-) -> bool:
-    """Scale down a StatefulSet that kwok ran as before; the lease holders of our nodes name it."""
-    leases = _leases_of(api, {name for name, _ in nodes()})
-    holders = foreign_controllers.foreign_leases(leases, is_own, datetime.now(UTC))
-    names = {statefulset.from_holder(holder, home) for holder in holders}
-    ended = [pod_backend.scale_down_former(api, name, stop) for name in sorted(filter(None, names), key=str)]
-    return any(ended)
+        raise client.rejection_error(api, response, what)
+    deployment: Manifest = response.json()
+    return deployment
 
 
 def _release_foreign_leases(
@@ -117,19 +105,17 @@ def _release_foreign_leases(
 
     A starting kwok that finds a held lease retries only after a quarter of its duration.
     """
-    names = {name for name, _ in nodes()}
-    held = foreign_controllers.foreign_leases(_leases_of(api, names), is_own, datetime.now(UTC))
+    held = _foreign_leases(api, is_own, nodes)
     if held and not waited:  # otherwise the holder has just been scaled down
-        _wait_for_expiry(api, is_own, names, held, stop)
-    if stop.is_set():
-        return
-    lease_client.release_leases(api, [lease for lease in _leases_of(api, names) if not is_own(lease.holder)])
+        _wait_for_expiry(api, is_own, nodes, held, stop)
+    if not stop.is_set():
+        lease_client.release_leases(api, [lease for lease in _leases_of(api, nodes) if not is_own(lease.holder)])
 
 
 def _wait_for_expiry(
     api: requests.RequestSender,
     is_own: foreign_controllers.IsOwnHolder,
-    nodes: set[str],
+    nodes: backend.ListNodes,
     held: Mapping[str, Sequence[node_leases.NodeLease]],
     stop: Event,
 ) -> None:
@@ -139,7 +125,7 @@ def _wait_for_expiry(
     log.info("waiting_for_leases", holders=sorted(held), at_most_s=timeout_s)
     renewed = {lease.node: lease.renewed for leases in held.values() for lease in leases}
     while time.monotonic() < deadline and not stop.wait(POLL_S):
-        now_held = foreign_controllers.foreign_leases(_leases_of(api, nodes), is_own, datetime.now(UTC))
+        now_held = _foreign_leases(api, is_own, nodes)
         if not now_held:
             return
         for holder, leases in now_held.items():
@@ -150,8 +136,15 @@ def _wait_for_expiry(
                 )
 
 
-def _leases_of(api: requests.RequestSender, nodes: set[str]) -> list[node_leases.NodeLease]:
-    return [lease for lease in lease_client.held_leases(api) if lease.node in nodes]
+def _foreign_leases(
+    api: requests.RequestSender, is_own: foreign_controllers.IsOwnHolder, nodes: backend.ListNodes
+) -> Mapping[str, list[node_leases.NodeLease]]:
+    return foreign_controllers.foreign_leases(_leases_of(api, nodes), is_own, datetime.now(UTC))
+
+
+def _leases_of(api: requests.RequestSender, nodes: backend.ListNodes) -> list[node_leases.NodeLease]:
+    names = {name for name, _ in nodes()}
+    return [lease for lease in lease_client.held_leases(api) if lease.node in names]
 
 
 def restore(api: requests.RequestSender) -> list[ForeignController]:
@@ -159,11 +152,8 @@ def restore(api: requests.RequestSender) -> list[ForeignController]:
     deployments = map(foreign_controllers.from_deployment, client.list_objects(api, requests.DEPLOYMENT))
     controllers = [controller for controller in deployments if controller.remembered is not None]
     for controller in controllers:
-        response = api.send(requests.patch(controller.key, foreign_controllers.restore_patch(controller)))
-        if response.status == HTTPStatus.NOT_FOUND:
-            continue
-        if response.status != HTTPStatus.OK:
-            raise client.rejection_error(api, response, "patch deployments")
-        name = f"{controller.namespace}/{controller.name}"
-        log.info("foreign_kwok_restored", deployment=name, replicas=controller.remembered)
+        patch = requests.patch(controller.key, foreign_controllers.restore_patch(controller))
+        if _send(api, patch, "patch deployments") is not None:
+            name = f"{controller.namespace}/{controller.name}"
+            log.info("foreign_kwok_restored", deployment=name, replicas=controller.remembered)
     return controllers
