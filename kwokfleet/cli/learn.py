@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import IO
 
+    from kwokfleet.learn.learner import LearnedLifecycle, LifecycleLearner
     from kwokfleet.learn.lifecycle_writer import Provenance
-    from kwokfleet.learn.model import LearnedLifecycle, LifecycleLearner
     from kwokfleet.learn.watch_events import PodEvent, UnreadableEvent
 
 STANDARD_INPUT = "-"
@@ -131,9 +131,9 @@ def _default_name(recorded: Path | None, selector: str | None) -> str:
 
 def _read(path: Path) -> "LifecycleLearner":
     """Read a recording; print and skip invalid records."""
-    from kwokfleet.learn import model, watch_events
+    from kwokfleet.learn import learner, watch_events
 
-    study, invalid = model.LifecycleLearner(), 0
+    study, invalid = learner.LifecycleLearner(), 0
     try:
         with sys.stdin.buffer if str(path) == STANDARD_INPUT else path.open("rb") as stream:
             for event in watch_events.read(_lines(stream)):
@@ -175,7 +175,7 @@ def _lines(stream: "IO[bytes]") -> "Iterator[str]":
 
 
 def _learn(study: "LifecycleLearner", source: str) -> "LearnedLifecycle":
-    from kwokfleet.learn import model
+    from kwokfleet.learn import learner
 
     if not study.pods:
         raise errors.InputError(
@@ -185,7 +185,7 @@ def _learn(study: "LifecycleLearner", source: str) -> "LearnedLifecycle":
     lesson = study.result()
     if not lesson.steps:
         raise errors.InputError(
-            f"cannot learn from {model.pod_count_text(lesson.pods)} of {source}: no pod completed a step",
+            f"cannot learn from {learner.pod_count_text(lesson.pods)} of {source}: no pod completed a step",
             hint="watch while pods start: use a longer --for, or restart a Deployment during the watch",
         )
     return lesson
@@ -214,8 +214,8 @@ def _write(text: str, to: Path | None) -> None:
 def _show(lesson: "LearnedLifecycle", source: str) -> None:
     """Print the observed and the fitted distributions to standard error."""
     from kwokfleet.cli import learn_view
-    from kwokfleet.learn import model
+    from kwokfleet.learn import learner
 
-    output.print_line(f"\n{model.pod_count_text(lesson.pods)} of {source}\n")
+    output.print_line(f"\n{learner.pod_count_text(lesson.pods)} of {source}\n")
     output.print_line(learn_view.table(lesson))
     output.print_lines(learn_view.remarks(lesson))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from kwokfleet.cli import output
 from kwokfleet.learn import fitting, lifecycle_writer
-from kwokfleet.learn.model import GRID_S, LearnedLifecycle, LearnedStep, pod_count_text
+from kwokfleet.learn.learner import GRID_S, LearnedLifecycle, LearnedStep, pod_count_text
 from kwokfleet.measure.result import Clock
 
 BINS = 16

@@ -16,7 +16,7 @@ from kwokfleet.kube import client, requests
 from kwokfleet.kube.informer import timed_events
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.requests import Kind
-from kwokfleet.learn import model
+from kwokfleet.learn import learner
 
 POLL_S = 0.5
 """Interval of the check whether enough pods were observed."""
@@ -47,7 +47,7 @@ class _Listener:
     """Receives events, in the thread of the watcher."""
 
     def __init__(self) -> None:
-        self.study = model.LifecycleLearner()
+        self.study = learner.LifecycleLearner()
         self.lock = threading.Lock()
         self.error = ""
         self.is_listed = False
@@ -76,7 +76,7 @@ class _Listener:
         self.error = ""
 
 
-def watch_pods(where: PodSelection, lasting_s: float, pods: int | None) -> model.LifecycleLearner:
+def watch_pods(where: PodSelection, lasting_s: float, pods: int | None) -> learner.LifecycleLearner:
     """Watch until enough pods were observed, the time is over, or Ctrl-C; return all observations."""
     output.start_logging()
     api = connection.connect(where.context, where.kubeconfig)
@@ -140,7 +140,7 @@ def _wait(listener: _Listener, where: PodSelection, lasting_s: float, pods: int 
                 seen, through = listener.study.pods, listener.study.finished
             if pods is not None and through >= pods:
                 return
-            show(f"{model.pod_count_text(seen)}, {through:,} finished; {output.age_of(left)} left")
+            show(f"{learner.pod_count_text(seen)}, {through:,} finished; {output.age_of(left)} left")
             stop.wait(min(left, POLL_S))
 
 

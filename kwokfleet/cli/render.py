@@ -167,12 +167,12 @@ def _format_time(moment: datetime) -> str:
 
 def _workload(tree: "desired.Tree", now: datetime) -> "Iterator[tuple[str, Manifest]]":
     """Yield the objects of the next Run of each Wave, with their times; templated namespaces come first."""
-    from kwokfleet.render import desired, workloads
+    from kwokfleet.render import desired, workload_template, workloads
 
     namespaces: set[str] = set()
     for context, run in _next_runs(tree, now):
         make = workloads.object_factory(context)
-        varies = bool(workloads.template_variables(context.wave.namespace or ""))
+        varies = bool(workload_template.template_variables(context.wave.namespace or ""))
         for instant in workloads.due_objects(context, run.start):
             manifest = make(instant.index)
             namespace = manifest["metadata"].get("namespace", "")

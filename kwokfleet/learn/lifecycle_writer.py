@@ -11,7 +11,7 @@ from kwokfleet.api import fleet as fleet_api
 from kwokfleet.documents import formatter, writer
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.learn.fitting import Fit, Sample
-from kwokfleet.learn.model import GRID_S, FailureStats, LearnedLifecycle, LearnedStep, pod_count_text
+from kwokfleet.learn.learner import GRID_S, FailureStats, LearnedLifecycle, LearnedStep, pod_count_text
 from kwokfleet.render import distributions
 
 PERCENTILES = (0.5, 0.9, 0.99)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api.node_pool import Drain
 from kwokfleet.kube import objects, observed, rejections, requests
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.observed import Observed
@@ -64,10 +64,10 @@ class NodeDrainer:
             self._sweep({outcome.change.key.name for outcome in outcomes if outcome.is_applied}, pods)
         return outcomes
 
-    def _policy(self, name: tuple[str, str]) -> fleet_api.Drain:
+    def _policy(self, name: tuple[str, str]) -> Drain:
         fleet = self._policies.get(name[0])
         pool = fleet.pools.get(name[1]) if fleet else None
-        return pool.drain if pool else fleet_api.Drain()
+        return pool.drain if pool else Drain()
 
     # a whole pool at once
 
@@ -117,7 +117,7 @@ class NodeDrainer:
 
     # node by node
 
-    def _one_by_one(self, changes: Sequence[Change], pods: informer.Informer, policy: fleet_api.Drain) -> list[Outcome]:
+    def _one_by_one(self, changes: Sequence[Change], pods: informer.Informer, policy: Drain) -> list[Outcome]:
         cordoned = self._applier.run_all("nodes cordoned", changes, self._cordon)
         remaining = {outcome.change.key: outcome for outcome in cordoned if not outcome.is_applied}
         cordoned_changes = [change for change in changes if change.key not in remaining]
@@ -145,7 +145,7 @@ class NodeDrainer:
             return Outcome(change, ChangeResult.AGAIN, "the node was recreated meanwhile")
         return Outcome(change, ChangeResult.REFUSED, f"{response.status} {response.message}")
 
-    def _emptied(self, nodes: set[str], pods: informer.Informer, policy: fleet_api.Drain) -> dict[str, str]:
+    def _emptied(self, nodes: set[str], pods: informer.Informer, policy: Drain) -> dict[str, str]:
         """Evict or delete all pods of *nodes*; return the nodes that are not empty in time, with the reason."""
         deadline = time.monotonic() + policy.timeout.total_seconds()
         reasons: dict[str, str] = {}

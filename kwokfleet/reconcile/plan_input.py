@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kwokfleet.api.fleet import Drain, Prune
+from kwokfleet.api.fleet import Prune
+from kwokfleet.api.node_pool import Drain
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Inventory, Observed
 from kwokfleet.reconcile import diff

@@ -8,7 +8,8 @@ on the live nodes: planned again after the change, it is the same.
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from kwokfleet.api.fleet import Fleet, NodePool
+from kwokfleet.api.fleet import Fleet
+from kwokfleet.api.node_pool import NodePool
 from kwokfleet.kube import objects
 from kwokfleet.kube.observed import Inventory, Observed
 from kwokfleet.render import desired, nodes

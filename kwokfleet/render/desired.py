@@ -11,11 +11,12 @@ from typing import Any
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api.kwok_controller import KwokControllerSpec
+from kwokfleet.api.node_pool import NodePool
 from kwokfleet.api.wave import Wave
 from kwokfleet.documents import writer
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
-from kwokfleet.render import lifecycles, nodes, schedule, usage, workloads
+from kwokfleet.render import lifecycles, nodes, schedule, usage, workload_template, workloads
 from kwokfleet.render import stage_sets as stage_set_rules
 
 Desired = dict[ObjectKey, Manifest]
@@ -95,9 +96,7 @@ class Renderer:
         self._pools = pools
         return desired
 
-    def _pool(
-        self, tree: Tree, fleet: fleet_api.Fleet, pool: fleet_api.NodePool, indices: Sequence[int]
-    ) -> tuple[Any, Desired]:
+    def _pool(self, tree: Tree, fleet: fleet_api.Fleet, pool: NodePool, indices: Sequence[int]) -> tuple[Any, Desired]:
         """Return a pool's nodes and their inputs; with equal inputs the last result is reused."""
         name = (fleet.name, pool.name)
         inputs = (pool, indices, tree.templates.get(name, ()), node_context(tree, fleet, pool))
@@ -115,7 +114,7 @@ class Renderer:
                 self.conflicts.append(ObjectConflict(key, by, objects.labels(first).get(objects.FLEET, "")))
 
 
-def pool_size(pool: fleet_api.NodePool, now: datetime) -> int:
+def pool_size(pool: NodePool, now: datetime) -> int:
     """Return the number of nodes that kwokfleet creates for a pool."""
     return 0 if pool.autoscaler else schedule.scheduled_replicas(pool, now)
 
@@ -130,7 +129,7 @@ def run_context(tree: Tree, fleet: fleet_api.Fleet, wave: Wave, run: str) -> wor
     return workloads.RunContext(fleet, wave, run, tree.traces.get((fleet.name, wave.name)), taints)
 
 
-def node_context(tree: Tree, fleet: fleet_api.Fleet, pool: fleet_api.NodePool) -> nodes.NodeContext:
+def node_context(tree: Tree, fleet: fleet_api.Fleet, pool: NodePool) -> nodes.NodeContext:
     """Return the inputs of a pool's nodes beside the pool."""
     lifecycle = fleet.spec.lifecycle(pool.lifecycle)
     drawn = lifecycles.drawn_delays(lifecycle) if lifecycle else {}
@@ -213,7 +212,7 @@ def _namespaces(tree: Tree) -> Iterator[Manifest]:
         metadata = [manifest["metadata"] for manifest in kwok_manifests(tree)]
         names |= {entry["namespace"] for entry in metadata if "namespace" in entry}
     for name in sorted(names - {workloads.DEFAULT_NAMESPACE}):
-        if not workloads.template_variables(name) and not name.startswith("kube-"):
+        if not workload_template.template_variables(name) and not name.startswith("kube-"):
             yield namespace_manifest(name)
 
 

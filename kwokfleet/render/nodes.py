@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kwokfleet.api.fleet import DEFAULT_NODE_GROUP_LABEL, NodeGroups, NodePool
+from kwokfleet.api.fleet import DEFAULT_NODE_GROUP_LABEL, NodeGroups
 from kwokfleet.api.kwok_controller import DEFAULT_NODE_IP
+from kwokfleet.api.node_pool import NodePool
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import TTL

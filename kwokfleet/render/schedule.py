@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kwokfleet.api import wave as wave_api
-from kwokfleet.api.fleet import NodePool, Window
+from kwokfleet.api.fleet import Window
+from kwokfleet.api.node_pool import NodePool
 from kwokfleet.render import cron
 
 _INSTANT = timedelta(microseconds=1)

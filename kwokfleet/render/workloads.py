@@ -1,24 +1,17 @@
-"""Renders the objects of a Run: the Wave's template with seeded variables, and affinity for the fake nodes.
+"""Renders the objects of a Run: the Wave's template with seeded variables, our labels and the placement."""
 
-A template is compiled once per Run and filled in for each object. Objects share the parts without variables.
-"""
-
-import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.api.wave import Scalar, Variable, Wave
+from kwokfleet.api.wave import Wave
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.render import arrivals, distributions, lifecycles, usage
+from kwokfleet.render import arrivals, lifecycles, usage, workload_placement, workload_template, workload_variables
 from kwokfleet.render.seeded_random import SeededRandom
 
-VARIABLE = re.compile(r"\\?\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
-"""`{{name}}`; a backslash before it escapes it."""
 BUILT_IN = ("index", "run", "fleet", "wave", "name")
 DEFAULT_NAME = "{{fleet}}-{{wave}}-{{run}}-{{index}}"
 DEFAULT_NAMESPACE = "default"
@@ -26,13 +19,6 @@ CLUSTER_SCOPED = {
     "ClusterRole", "ClusterRoleBinding", "Namespace", "Node", "PersistentVolume", "PriorityClass", "StorageClass",
 }  # fmt: skip
 
-TEXTS = {
-    "annotations", "args", "command", "data", "image", "labels", "matchLabels", "name", "namespace", "nodeSelector",
-    "priorityClassName", "schedulerName", "stringData", "value", "values",
-}  # fmt: skip
-"""Fields that must be strings, even if they look like numbers."""
-
-Variables = Mapping[str, Any]
 Row = Mapping[str, Any]
 """The variables of one object in a trace."""
 
@@ -87,17 +73,8 @@ def _arrivals(context: RunContext) -> tuple[SeededRandom, tuple[float, ...]]:
 
 def object_factory(context: RunContext) -> Callable[[int], Manifest]:
     """Return a function from an index to the object of a Run."""
-    fill, draw = _compiled(_prepared(context)), _drawing(context)
+    fill, draw = workload_template.compiled(_prepared(context)), _drawing(context)
     return lambda index: fill(draw(index))
-
-
-def template_variables(value: Any) -> set[str]:  # noqa: ANN401  # any part of a manifest
-    """Return the names of a template's variables."""
-    if isinstance(value, str):
-        return {match[1] for match in VARIABLE.finditer(value) if not match[0].startswith("\\")}
-    if isinstance(value, Mapping):
-        return {name for item in (*value.keys(), *value.values()) for name in template_variables(item)}
-    return {name for item in value for name in template_variables(item)} if isinstance(value, list | tuple) else set()
 
 
 def namespace(context: RunContext) -> str:
@@ -133,11 +110,11 @@ def variable_names(wave: Wave, trace: RecordedArrivals | None = None) -> set[str
 # variables
 
 
-def _drawing(context: RunContext) -> Callable[[int], Variables]:
+def _drawing(context: RunContext) -> Callable[[int], workload_template.Variables]:
     fleet, wave, run, rows = context.fleet, context.wave, context.run, context.trace.rows if context.trace else ()
     purpose = (fleet.spec.seed, fleet.name, wave.name, run)
     drawers = {
-        name: _variable_drawer(variable, SeededRandom(*purpose, "vary", name))
+        name: workload_variables.drawer(variable, SeededRandom(*purpose, "vary", name))
         for name, variable in sorted(wave.vary.items())
     }
     lifecycle = fleet.spec.lifecycle(wave.lifecycle)
@@ -146,35 +123,14 @@ def _drawing(context: RunContext) -> Callable[[int], Variables]:
         (_hidden(part), delay, SeededRandom(*purpose, "delay", part)) for part, delay in sorted(delays.items())
     ]
     fixed = {"run": run, "fleet": fleet.name, "wave": wave.name}
-    object_name = _compiled(str((wave.template.get("metadata") or {}).get("name") or DEFAULT_NAME))
+    object_name = workload_template.compiled(str((wave.template.get("metadata") or {}).get("name") or DEFAULT_NAME))
 
-    def draw(index: int) -> Variables:
+    def draw(index: int) -> workload_template.Variables:
         variables: dict[str, Any] = {**fixed, "index": index, **(rows[index] if index < len(rows) else {})}
         variables |= {name: drawer(index) for name, drawer in drawers.items()}
         variables |= {name: lifecycles.draw_delay(delay, random, index) for name, delay, random in durations}
         variables["name"], variables[_hidden("index")] = str(object_name(variables)), str(index)
         return variables
-
-    return draw
-
-
-def _variable_drawer(variable: Variable, random: SeededRandom) -> Callable[[int], Scalar]:
-    """Return a function from an object's index to the value of a variable."""
-    if variable.cycle is not None:
-        cycle = variable.cycle
-        return lambda index: cycle[index % len(cycle)]
-    if variable.choice is not None:
-        choice, weights = variable.choice, variable.weights or (1.0,) * len(variable.choice)
-        return lambda index: choice[random.choice(index, weights)]
-    distribution = distributions.from_model(variable)
-    if distribution is None:
-        raise ValueError("the variable has no distribution")
-    low = -math.inf if variable.min is None else variable.min
-    high = math.inf if variable.max is None else variable.max
-
-    def draw(index: int) -> Scalar:
-        number = min(high, max(low, random.draw(index, distribution)))
-        return round(number) if variable.integer else round(number, 3)
 
     return draw
 
@@ -238,92 +194,6 @@ def _placed_pod(pod: Mapping[str, Any], context: RunContext, labels: Mapping[str
     metadata["labels"] = {**(metadata.get("labels") or {}), **added}
     spec = dict(pod["spec"])
     if wave.place:
-        spec["tolerations"] = _tolerations(spec.get("tolerations") or [], context)
-        spec["affinity"] = _affinity(spec.get("affinity") or {}, fleet, wave)
+        spec["tolerations"] = workload_placement.tolerations(spec.get("tolerations") or [], fleet, wave, context.taints)
+        spec["affinity"] = workload_placement.affinity(spec.get("affinity") or {}, fleet, wave)
     return {"metadata": metadata, "spec": spec} | {key: pod[key] for key in pod if key not in {"metadata", "spec"}}
-
-
-def _tolerations(existing: Sequence[Manifest], context: RunContext) -> list[Manifest]:
-    """Return tolerations for the fake taint, the autoscaler's, and the taints of the Wave's pools."""
-    fleet, wave = context.fleet, context.wave
-    added = [{"key": objects.FAKE_NODE_KEY, "operator": "Exists", "effect": "NoSchedule"}]
-    pools = [pool for pool in fleet.spec.node_pools if not wave.pools or pool.name in wave.pools]
-    if any(pool.autoscaler for pool in pools):
-        added.append({"key": objects.AUTOSCALER_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"})
-    for taint in (taint for pool in pools if pool.name in wave.pools for taint in context.taints.get(pool.name, ())):
-        value = {"operator": "Equal", "value": taint["value"]} if taint.get("value") else {"operator": "Exists"}
-        toleration = {"key": taint["key"], **value, "effect": taint["effect"]}
-        if toleration not in added and taint["key"] != objects.FAKE_NODE_KEY:
-            added.append(toleration)
-    tolerated = {(entry.get("key"), entry.get("effect")) for entry in existing}
-    return [*existing, *(entry for entry in added if (entry["key"], entry["effect"]) not in tolerated)]
-
-
-def _affinity(existing: Mapping[str, Any], fleet: fleet_api.Fleet, wave: Wave) -> Manifest:
-    """Return an affinity that also requires the Fleet's nodes, in every term: terms are alternatives."""
-    required_nodes: list[Manifest] = [{"key": objects.FLEET, "operator": "In", "values": [fleet.name]}]
-    if wave.pools:
-        required_nodes.append({"key": objects.POOL, "operator": "In", "values": list(wave.pools)})
-    node = existing.get("nodeAffinity") or {}
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms = [
-        {**term, "matchExpressions": [*(term.get("matchExpressions") or []), *required_nodes]}
-        for term in (node.get(required) or {}).get("nodeSelectorTerms") or [{}]
-    ]
-    return {**existing, "nodeAffinity": {**node, required: {"nodeSelectorTerms": terms}}}
-
-
-# filling in
-
-_Fill = Callable[[Variables], Any]
-"""Returns a part of a template, filled in with variables."""
-
-
-def _compiled(part: Any, *, text: bool = False) -> _Fill:  # noqa: ANN401  # any part of a manifest
-    """Compile one part of a template; a part without variables is created once and shared."""
-    if not template_variables(part):
-        constant = _unescaped(part)
-        return lambda _variables: constant
-    if isinstance(part, str):
-        return _compiled_text(part, text=text)
-    if isinstance(part, Mapping):
-        return _compiled_mapping(part, text=text)
-    entries = [_compiled(item, text=text) for item in part]
-    return lambda variables: [entry(variables) for entry in entries]
-
-
-def _compiled_mapping(part: Mapping[str, Any], *, text: bool) -> _Fill:
-    """Compile a mapping: a copy of the constant items, with the others filled in."""
-    if any(template_variables(key) for key in part):
-        items = [(_compiled(key, text=True), _compiled(item, text=text or key in TEXTS)) for key, item in part.items()]
-        return lambda variables: {key(variables): item(variables) for key, item in items}
-    constant = {key: None if template_variables(item) else _unescaped(item) for key, item in part.items()}
-    varying = {
-        key: _compiled(item, text=text or key in TEXTS) for key, item in part.items() if template_variables(item)
-    }
-    return lambda variables: constant | {key: item(variables) for key, item in varying.items()}
-
-
-def _compiled_text(text_with_variables: str, *, text: bool) -> _Fill:
-    """Compile a string; a single variable keeps its type, unless the field must be a string."""
-    whole = VARIABLE.fullmatch(text_with_variables)
-    if whole and not text:
-        name = whole[1]
-        return lambda variables: variables[name]
-    pattern = text_with_variables.replace("%", "%%")
-    names = [match[1] for match in VARIABLE.finditer(pattern) if not match[0].startswith("\\")]
-    pattern = VARIABLE.sub(lambda match: match[0][1:] if match[0].startswith("\\") else "%s", pattern)
-    return lambda variables: pattern % tuple(_shown(variables[name]) for name in names)
-
-
-def _shown(value: Any) -> Any:  # noqa: ANN401  # a variable's value
-    """Return a value as YAML writes it: true, not True."""
-    return str(value).lower() if isinstance(value, bool) else value
-
-
-def _unescaped(part: Any) -> Any:  # noqa: ANN401  # any part of a manifest
-    if isinstance(part, str):
-        return VARIABLE.sub(lambda match: match[0].removeprefix("\\"), part)
-    if isinstance(part, Mapping):
-        return {_unescaped(key): _unescaped(item) for key, item in part.items()}
-    return [_unescaped(item) for item in part] if isinstance(part, list) else part

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api.node_pool import TemplateFrom
 from kwokfleet.documents import parser, problems
 from kwokfleet.documents.parser import Document
 from kwokfleet.documents.problems import FieldPath, Finding, Problem
@@ -126,7 +127,7 @@ class _Resolver:
             templates = get_templates(source, document, ("spec", "nodePools", number, "templateFrom"))
             self.references.templates[fleet.name, pool.name] = tuple(templates)
 
-    def _file_templates(self, source: fleet_api.TemplateFrom, document: Document, where: FieldPath) -> list[Manifest]:
+    def _file_templates(self, source: TemplateFrom, document: Document, where: FieldPath) -> list[Manifest]:
         file = self._read(source.file or "", document, (*where, "file"))
         if file is None:
             return []
@@ -141,7 +142,7 @@ class _Resolver:
             self._index.report(document, [Finding((*where, place), message, hint, rule="no-template")])
         return [node_templates.sanitized_template(node, saved=True) for node in matching]
 
-    def _live_templates(self, source: fleet_api.TemplateFrom, document: Document, where: FieldPath) -> list[Manifest]:
+    def _live_templates(self, source: TemplateFrom, document: Document, where: FieldPath) -> list[Manifest]:
         selector = source.nodes
         if self._live_nodes is None or selector is None:
             return []

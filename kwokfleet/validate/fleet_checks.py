@@ -14,6 +14,7 @@ from kwokfleet.api import decode
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import lifecycle as lifecycle_api
 from kwokfleet.api.fields import MAX_LABEL_LENGTH, Annotations, Items, Labels, Model, Resources
+from kwokfleet.api.node_pool import NodePool, Taint
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import FieldPath, Finding, warning
 from kwokfleet.kube.objects import Manifest
@@ -101,7 +102,7 @@ def check_lifecycle_reference(
 # pools
 
 
-def _pool(fleet: fleet_api.Fleet, pool: fleet_api.NodePool, where: FieldPath) -> Iterator[Finding]:
+def _pool(fleet: fleet_api.Fleet, pool: NodePool, where: FieldPath) -> Iterator[Finding]:
     yield from check_lifecycle_reference(fleet, pool.lifecycle, "node", where)
     yield from _autoscaled(pool, where)
     for key in pool.labels:
@@ -123,7 +124,7 @@ def _pool(fleet: fleet_api.Fleet, pool: fleet_api.NodePool, where: FieldPath) ->
             yield Finding((*where, "labels", key), what, "remove one of them", rule="conflict", at_key=True)
 
 
-def check_pod_cidr_size(pool: fleet_api.NodePool, templates: Sequence[Manifest], where: FieldPath) -> Iterator[Finding]:
+def check_pod_cidr_size(pool: NodePool, templates: Sequence[Manifest], where: FieldPath) -> Iterator[Finding]:
     """Check that the podCIDR is large enough for the nodes of a pool with these *templates*."""
     if pool.pod_cidr is None:
         return
@@ -136,7 +137,7 @@ def check_pod_cidr_size(pool: fleet_api.NodePool, templates: Sequence[Manifest],
         yield Finding(where, what, "use a larger network, or reduce pods per node", rule="pod-cidr-too-small")
 
 
-def _autoscaled(pool: fleet_api.NodePool, where: FieldPath) -> Iterator[Finding]:
+def _autoscaled(pool: NodePool, where: FieldPath) -> Iterator[Finding]:
     """Check for fields that need different nodes: the autoscaler creates all nodes from one template."""
     if pool.autoscaler is None:
         return
@@ -248,7 +249,7 @@ def template_problem(node: Manifest) -> str:
 class _TemplateParts(_AnyStatus, _AnyMetadata):
     """Fields of a node template that are validated."""
 
-    taints: Items[fleet_api.Taint] = ()
+    taints: Items[Taint] = ()
 
 
 _TEMPLATE_PARENTS = {

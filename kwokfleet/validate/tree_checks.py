@@ -8,7 +8,7 @@ from kwokfleet.api import wave as wave_api
 from kwokfleet.documents import parser, problems
 from kwokfleet.documents.problems import FieldPath, Finding
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.render import desired, nodes, schedule, stage_sets, workloads
+from kwokfleet.render import desired, nodes, schedule, stage_sets, workload_template, workloads
 from kwokfleet.validate import fleet_checks, wave_checks
 
 
@@ -124,7 +124,7 @@ def _claims(fleet: fleet_api.Fleet) -> Iterator[tuple[tuple[str, ...], FieldPath
         template_metadata = wave.template.get("metadata")
         metadata = template_metadata if isinstance(template_metadata, Mapping) else {}
         name = metadata.get("name")
-        if isinstance(name, str) and not workloads.template_variables(name) & {"fleet", "wave", "name"}:
+        if isinstance(name, str) and not workload_template.template_variables(name) & {"fleet", "wave", "name"}:
             namespace = wave.namespace or metadata.get("namespace") or ""
             claim = ("object", str(wave.template.get("kind")), str(namespace), name)
             yield claim, ("spec", "waves", index, "template", "metadata", "name")

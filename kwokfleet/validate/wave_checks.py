@@ -13,7 +13,7 @@ from kwokfleet.api.wave import Wave
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import FieldPath, Finding, warning
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.render import arrivals, workloads
+from kwokfleet.render import arrivals, workload_template, workloads
 from kwokfleet.validate import fleet_checks
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -105,7 +105,7 @@ def _variables(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals |
     used: set[str] = set()
     namespace_texts = [(("namespace",), wave.namespace)] if wave.namespace else []
     for path, text in (*namespace_texts, *_texts_in(wave.template, ("template",))):
-        for name in sorted(workloads.template_variables(text)):
+        for name in sorted(workload_template.template_variables(text)):
             used.add(name)
             if name not in known and not from_trace:
                 what = f"unknown variable {name!r}"
@@ -156,7 +156,7 @@ def _template(wave: Wave, where: FieldPath) -> Iterator[Finding]:
     for path, pod in pod_templates(template, where):
         yield from _pod(pod, path)
         policy = pod["spec"].get("restartPolicy", "Always")
-        valid = policy in ("Never", "OnFailure") or workloads.template_variables(policy)
+        valid = policy in ("Never", "OnFailure") or workload_template.template_variables(policy)
         if template.get("kind") == "Job" and not valid:
             what, hint = "must be Never or OnFailure in a Job", "set restartPolicy: Never"
             yield _invalid((*path, "spec", "restartPolicy"), what, hint, at_key=True)
@@ -237,7 +237,7 @@ def _names(
     many = (wave.count or 0) > 1 or wave.duration is not None or trace is not None
     if name is not None:
         path = (*where, "template", "metadata", "name")
-        used = workloads.template_variables(name)
+        used = workload_template.template_variables(name)
         if many and not used & {"index", "name"}:
             yield Finding(path, "all objects have the same name", "add {{index}}, or remove name", rule="same-name")
         elif wave.start.variant in _RECURRING and not used & {"run", "name"}:
@@ -255,7 +255,7 @@ def _names(
 
 def _namespace(wave: Wave, where: FieldPath) -> Iterator[Finding]:
     name = wave.namespace
-    if name is not None and not workloads.template_variables(name) and not _NAMESPACE.fullmatch(name):
+    if name is not None and not workload_template.template_variables(name) and not _NAMESPACE.fullmatch(name):
         what = f"must be a namespace name of lower-case letters, digits and '-', got {name!r}"
         yield Finding((*where, "namespace"), what, "for example load-test", rule="invalid-name")
 

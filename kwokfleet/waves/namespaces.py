@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 from kwokfleet.kube import objects, requests
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.render import workloads
+from kwokfleet.render import workload_template, workloads
 
 
 class Namespaces:
@@ -12,7 +12,7 @@ class Namespaces:
 
     def __init__(self, api: requests.RequestSender, context: workloads.RunContext) -> None:
         self._api = api
-        self._has_variables = bool(workloads.template_variables(context.wave.namespace or ""))
+        self._has_variables = bool(workload_template.template_variables(context.wave.namespace or ""))
         self._labels = workloads.owner_labels(context)
         self._existing: set[str] = set()
 

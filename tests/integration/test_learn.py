@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.learn import model
+from kwokfleet.learn import learner
 from kwokfleet.measure.result import Clock
 from kwokfleet.render import distributions
 from tests.harness import cli, daemon_testbed, pod_states, stall_clock, waiting
@@ -219,7 +219,7 @@ def test_known_distributions_are_learnt(testbed: DaemonTestbed) -> None:
         for step, distribution in steps.items():
             assert_agrees(f"{wave} {step}", learnt_models[wave]["steps"][step], distribution, stalls.lost_s)
     assert {step_result["resolutionSeconds"] for step_result in learnt_models["recorded"]["steps"].values()} == {1.0}
-    by_watch = model.GRID_S[Clock.WATCH]
+    by_watch = learner.GRID_S[Clock.WATCH]
     assert learnt_models["batch"]["steps"]["complete"]["resolutionSeconds"] == by_watch
     fleet_file = testbed.folder / "learnt.yaml"
     testbed.program.ok("learn", str(file), "--fleet", "learnt", "--to", str(fleet_file))

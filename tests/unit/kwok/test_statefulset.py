@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.api.fleet import NodePool
 from kwokfleet.api.kwok_controller import KwokControllerSpec
+from kwokfleet.api.node_pool import NodePool
 from kwokfleet.kwok import exits, flags, log_lines, statefulset
 from kwokfleet.render import nodes
 

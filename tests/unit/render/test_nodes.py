@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api.node_pool import NodePool
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import node_templates, nodes
 from kwokfleet.stagelint import rules
@@ -19,9 +20,9 @@ NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"
 
 
-def pool(**fields: Any) -> fleet_api.NodePool:  # noqa: ANN401  # any part of a file
+def pool(**fields: Any) -> NodePool:  # noqa: ANN401  # any part of a file
     """Return a pool as a file has it."""
-    return fleet_api.NodePool.model_validate({"name": "gpu", "replicas": 3, **fields})
+    return NodePool.model_validate({"name": "gpu", "replicas": 3, **fields})
 
 
 def rendered(count: int, templates: tuple[Manifest, ...] = (), **fields: Any) -> list[Manifest]:  # noqa: ANN401  # as above

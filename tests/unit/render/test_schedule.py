@@ -6,6 +6,7 @@ import pytest
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import wave as wave_api
+from kwokfleet.api.node_pool import NodePool
 from kwokfleet.render import cron, schedule
 
 
@@ -19,7 +20,7 @@ def start(**fields: str) -> wave_api.Start:
     return wave_api.Start.model_validate(fields)
 
 
-OFFICE = fleet_api.NodePool.model_validate(
+OFFICE = NodePool.model_validate(
     {
         "name": "office",
         "replicas": 50,
@@ -49,7 +50,7 @@ def test_a_pool_follows_its_schedule(now: str, replicas: int) -> None:
 
 def test_replicas_hold_until_the_first_entry() -> None:
     """An entry in the future changes nothing yet."""
-    pool = fleet_api.NodePool.model_validate(
+    pool = NodePool.model_validate(
         {"name": "a", "replicas": 5, "schedule": [{"at": "2027-01-01T00:00:00Z", "replicas": 9}]}
     )
     assert schedule.scheduled_replicas(pool, at("2026-12-31T23:59:59Z")) == 5
@@ -166,7 +167,7 @@ def test_without_windows_it_is_always_open() -> None:
 @pytest.mark.parametrize("now", ["00:29", "00:30", "00:59", "01:00", "01:15", "01:29", "01:30", "02:00"])
 def test_an_hour_that_clocks_repeat_takes_nothing_back(now: str) -> None:
     """02:30 has come true at its first occurrence: nobody loses nodes in the second 02:15."""
-    pool = fleet_api.NodePool.model_validate(
+    pool = NodePool.model_validate(
         {
             "name": "a",
             "replicas": 1,

@@ -10,7 +10,8 @@ from ruamel.yaml import YAML
 
 from kwokfleet.api import lifecycle as lifecycle_api
 from kwokfleet.documents import formatter, parser
-from kwokfleet.learn import lifecycle_writer, model
+from kwokfleet.learn import lifecycle_writer
+from kwokfleet.learn.learner import LearnedLifecycle, LifecycleLearner
 from kwokfleet.measure.result import Clock
 from kwokfleet.render import lifecycles
 from kwokfleet.render.distributions import ConstantDistribution, ExponentialDistribution
@@ -24,9 +25,9 @@ Manifest = dict[str, Any]
 ABOUT = lifecycle_writer.Provenance("web", "namespace shop", "1.2.3")
 
 
-def told(*pods: list[Manifest]) -> model.LifecycleLearner:
+def told(*pods: list[Manifest]) -> LifecycleLearner:
     """Return what pods teach whose states are known without the times at which they were received."""
-    learner = model.LifecycleLearner()
+    learner = LifecycleLearner()
     for states in pods:
         for state in states:
             learner.observe("MODIFIED", state)
@@ -49,7 +50,7 @@ def jobs(count: int = 200, failing: float = 0.1) -> list[list[Manifest]]:
     ]
 
 
-def spans(learned: model.LearnedLifecycle) -> dict[str, tuple[object, int]]:
+def spans(learned: LearnedLifecycle) -> dict[str, tuple[object, int]]:
     """Return the median of each step, and of how many pods."""
     return {name: (step.fit.sample.quantile(0.5), step.fit.sample.size) for name, step in learned.steps.items()}
 
@@ -77,7 +78,7 @@ def test_the_last_states_alone_teach_nearly_as_much() -> None:
 
 def test_times_of_receipt_are_used_where_they_are_known() -> None:
     """They are exact to hundredths; a pod that was there before has none."""
-    learner = model.LifecycleLearner()
+    learner = LifecycleLearner()
     for index, start in enumerate(range(0, 1000, 100)):
         pod = PodState(f"seen-{index}", policy="Always")
         learner.observe("ADDED", pod.now, EPOCH + start)
@@ -99,7 +100,7 @@ def test_times_of_receipt_are_used_where_they_are_known() -> None:
 
 def test_what_a_pod_was_when_it_was_first_seen_did_not_happen_then() -> None:
     """A pod that gets a label which is watched for appears as if new."""
-    learner = model.LifecycleLearner()
+    learner = LifecycleLearner()
     pod = PodState("late", policy="Always")
     pod.bound(0)
     pod.creating(7)
@@ -132,7 +133,7 @@ def test_init_containers_are_a_step_of_their_own() -> None:
 
 def test_a_pod_that_was_deleted_neither_completed_nor_failed() -> None:
     """Its end is somebody else's doing; how long it took to go is learnt."""
-    learner = model.LifecycleLearner()
+    learner = LifecycleLearner()
     for index in range(10):
         pod = PodState(f"gone-{index}", policy="Always")
         pod.bound(0)
@@ -232,7 +233,7 @@ def test_what_is_no_pod_is_refused_and_changes_nothing(data: st.DataObject) -> N
 # written down
 
 
-def everything() -> list[model.LearnedLifecycle]:
+def everything() -> list[LearnedLifecycle]:
     """Return lessons that differ in what they hold."""
     return [
         told(*jobs()).result(),
@@ -252,7 +253,7 @@ LIBRARY: lifecycles.Library = {
 
 
 @pytest.mark.parametrize("learned", everything(), ids=range(5))
-def test_what_is_written_is_a_lifecycle_that_kwok_can_play(learned: model.LearnedLifecycle) -> None:
+def test_what_is_written_is_a_lifecycle_that_kwok_can_play(learned: LearnedLifecycle) -> None:
     """The text says what the value says, it is valid, and its Stages pass the linter."""
     [entry] = YAML(typ="safe", pure=True).load(lifecycle_writer.lifecycle_text(learned, ABOUT))["lifecycles"]
     assert entry == lifecycle_writer.lifecycle(learned, "web")
@@ -262,7 +263,7 @@ def test_what_is_written_is_a_lifecycle_that_kwok_can_play(learned: model.Learne
 
 
 @pytest.mark.parametrize("learned", everything(), ids=range(5))
-def test_a_whole_fleet_is_valid_and_in_style(learned: model.LearnedLifecycle, tmp_path: Path) -> None:
+def test_a_whole_fleet_is_valid_and_in_style(learned: LearnedLifecycle, tmp_path: Path) -> None:
     """Without a warning."""
     file = tmp_path / "learnt.yaml"
     file.write_text(lifecycle_writer.fleet_text(learned, ABOUT, "learnt"))
