@@ -27,7 +27,7 @@ from kwokfleet.kube.leader_guarded_client import LeaderGuardedClient
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.reconcile import applier, reconciler, sync
 from kwokfleet.settings import Settings
-from kwokfleet.source import library
+from kwokfleet.source import shipped_files
 
 if TYPE_CHECKING:
     from kwokfleet.daemon import daemon, kwok_manager
@@ -205,7 +205,7 @@ def install_definitions(
 
 def fleet_definition() -> list[Manifest]:
     """Return the CustomResourceDefinition of Fleet, annotated with a digest of its text."""
-    text = library.fleet_crd()
+    text = shipped_files.fleet_crd()
     documents, _ = parser.parse("crd", text)
     definition: Manifest = documents[0].value  # type: ignore[assignment]  # our own file, and a test reads it
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]

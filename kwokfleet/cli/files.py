@@ -218,11 +218,11 @@ def _unified_diff(file: "files.File", formatted: str) -> str:
 
 def init(folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Target folder.")] = Path()) -> None:
     """Create example files: a fleet, a KwokController, and the schema for your editor."""
-    from kwokfleet.source import files, library
+    from kwokfleet.source import files, shipped_files
 
     texts = {
-        folder / "fleets" / "quickstart.yaml": library.example("quickstart"),
-        folder / "fleets" / "kwok-controller.yaml": library.example("kwok-controller"),
+        folder / "fleets" / "quickstart.yaml": shipped_files.example("quickstart"),
+        folder / "fleets" / "kwok-controller.yaml": shipped_files.example("kwok-controller"),
         folder / SCHEMA_FILE: _schema_text(),
     }
     existing = [str(path) for path in texts if path.exists()]

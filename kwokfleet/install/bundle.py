@@ -9,7 +9,7 @@ from kwokfleet.documents import parser
 from kwokfleet.install import fleet_configmap
 from kwokfleet.install.fleet_configmap import FleetConfigMap
 from kwokfleet.install.manifests import Bundle
-from kwokfleet.source import files, library, loader, revision
+from kwokfleet.source import files, loader, revision, shipped_files
 
 _KIB = 1024
 
@@ -18,7 +18,7 @@ def manifests() -> Bundle:
     """Return the objects of each layer of deploy/bundle."""
     return {
         layer: [document.value for document in parser.parse(layer, text)[0]]
-        for layer, text in library.install_bundle().items()
+        for layer, text in shipped_files.install_bundle().items()
     }
 
 

@@ -18,7 +18,7 @@ from kwokfleet.documents.problems import FieldPath, Finding, Problem
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import desired, node_templates, workloads
 from kwokfleet.render.stage_sets import NamedStageSet, library_set_name
-from kwokfleet.source import files, library, traces
+from kwokfleet.source import files, traces
 from kwokfleet.source.document_index import DocumentIndex, lint_stage
 from kwokfleet.source.stage_library import StageLibrary
 from kwokfleet.validate import kwok_resources, tree_checks
@@ -79,7 +79,7 @@ class _Resolver:
             self.references.stage_documents[stage_document.path, stage_document.index] = stage_document
             self._index.used_files.setdefault(document.path, set()).add(stage_document.path)
             return NamedStageSet(name, (stage,))
-        known = library.stage_sets()
+        known = list(StageLibrary())
         if name in known:
             return NamedStageSet(name, from_library=True)
         hint = problems.suggestion(name, [*known, *self._index.stages])
@@ -198,4 +198,4 @@ class _Resolver:
 def _is_library_stage(stage: Manifest) -> bool:
     """Return whether a Stage is an unchanged copy from the library."""
     name = library_set_name(stage)
-    return name in library.stage_sets() and stage in StageLibrary()[name]
+    return stage in StageLibrary().get(name, ())

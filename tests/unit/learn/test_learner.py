@@ -16,7 +16,7 @@ from kwokfleet.measure.result import Clock
 from kwokfleet.render import lifecycles
 from kwokfleet.render.distributions import ConstantDistribution, ExponentialDistribution
 from kwokfleet.render.seeded_random import SeededRandom
-from kwokfleet.source import library, loader
+from kwokfleet.source import loader, shipped_files
 from kwokfleet.stagelint import rules
 from tests.harness import pod_states
 from tests.harness.pod_states import EPOCH, PodState
@@ -246,8 +246,8 @@ def everything() -> list[LearnedLifecycle]:
 
 LIBRARY: lifecycles.Library = {
     document.value["metadata"]["name"]: document.value
-    for name in library.stage_sets()
-    for document in parser.parse(name, library.stage_set(name))[0]
+    for name in shipped_files.stage_sets()
+    for document in parser.parse(name, shipped_files.stage_set(name))[0]
     if isinstance(document.value, dict)
 }
 

@@ -9,13 +9,13 @@ from kwokfleet.api import lifecycle as lifecycle_api
 from kwokfleet.documents import parser
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import lifecycles
-from kwokfleet.source import library
+from kwokfleet.source import shipped_files
 from kwokfleet.stagelint import rules
 
 LIBRARY: lifecycles.Library = {
     document.value["metadata"]["name"]: document.value
-    for name in library.stage_sets()
-    for document in parser.parse(name, library.stage_set(name))[0]
+    for name in shipped_files.stage_sets()
+    for document in parser.parse(name, shipped_files.stage_set(name))[0]
     if isinstance(document.value, dict)
 }
 
