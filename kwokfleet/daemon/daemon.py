@@ -71,7 +71,7 @@ class Daemon:
     # start and stop
 
     def __enter__(self) -> Self:
-        """Start the worker, then stand for election."""
+        """Start the worker, then start leader election."""
         self.managed.on_change(self._objects_changed)
         self.fleets.on_change(lambda _kind, _names: self.trigger.request(PassReason.FLEETS))
         self.source.start(partial(self.trigger.request, PassReason.FILES))

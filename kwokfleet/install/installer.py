@@ -52,12 +52,12 @@ class InstallState:
         """Return whether a foreign object is used unchanged."""
         return ownership.is_left_unchanged(manifest, self.live.get(objects.key(manifest)), self.namespace)
 
-    def result(self, manifest: Manifest, made: Manifest) -> ApplyResult:
+    def result(self, manifest: Manifest, applied: Manifest) -> ApplyResult:
         """Return the result of applying an object."""
         before = self.live.get(objects.key(manifest))
         if before is None:
             return ApplyResult.CREATED
-        return ApplyResult.SAME if ownership.is_unchanged(before, made) else ApplyResult.CHANGED
+        return ApplyResult.SAME if ownership.is_unchanged(before, applied) else ApplyResult.CHANGED
 
 
 class Installer:

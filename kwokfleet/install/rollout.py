@@ -54,18 +54,18 @@ def _container_trouble(container: Mapping[str, Any]) -> str:
     return ""
 
 
-def fleets_pending(fleets: Iterable[Manifest], wanted: AbstractSet[str] | None, digest: str) -> str:
+def fleets_pending(fleets: Iterable[Manifest], expected: AbstractSet[str] | None, digest: str) -> str:
     """Return why Fleets are not Ready; empty if all are.
 
-    *wanted*: names of the Fleets; None: every Fleet, at least one. *digest*: of the files that they must have been
+    *expected*: names of the Fleets; None: every Fleet, at least one. *digest*: of the files that they must have been
     synced from; empty: any.
     """
     by_name = {fleet["metadata"]["name"]: fleet for fleet in fleets}
-    if wanted is None and not by_name:
+    if expected is None and not by_name:
         return "no fleet exists yet"
     pending = [
         f"fleet {name}: {why}"
-        for name in sorted(by_name if wanted is None else wanted)
+        for name in sorted(by_name if expected is None else expected)
         if (why := _fleet_lacks(by_name.get(name), digest))
     ]
     return "; ".join(pending[:_FEW]) + (f"; and {len(pending) - _FEW} more" if len(pending) > _FEW else "")

@@ -304,7 +304,7 @@ def scale_down_former(api: requests.RequestSender, name: statefulset.StatefulSet
     """Scale a StatefulSet that kwok ran as to 0 and wait; return whether it was running."""
     response = api.send(_list_request(name))
     sets = response.json()["items"] if response.status == HTTPStatus.OK else ()
-    if not any(statefulset.digest(each) and statefulset.replicas(each) for each in sets):
+    if not any(statefulset.digest(live_set) and statefulset.replicas(live_set) for live_set in sets):
         return False
     scaled = api.send(statefulset.scale_patch(name, 0))
     if scaled.status != HTTPStatus.OK:
@@ -312,7 +312,8 @@ def scale_down_former(api: requests.RequestSender, name: statefulset.StatefulSet
     log.info("kwok_pods_scaled", name=str(name), replicas=0)
     deadline = time.monotonic() + STOP_TIMEOUT_S
     while any(
-        (each.get("status") or {}).get("replicas") for each in api.send(_list_request(name)).json().get("items") or ()
+        (live_set.get("status") or {}).get("replicas")
+        for live_set in api.send(_list_request(name)).json().get("items") or ()
     ):
         if time.monotonic() > deadline or stop.wait(POLL_S):
             raise errors.DeadlineError(

@@ -168,7 +168,7 @@ def container_run(pod: Manifest) -> ContainerRun:
     """Return the current run of a pod's container."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     statuses = status.get("containerStatuses") or ()
-    container: Manifest = next((each for each in statuses if each["name"] == CONTAINER), {})
+    container: Manifest = next((status for status in statuses if status["name"] == CONTAINER), {})
     state, before = container.get("state") or {}, (container.get("lastState") or {}).get("terminated") or {}
     ended = state.get("terminated") or before
     started = (state.get("running") or {}).get("startedAt")

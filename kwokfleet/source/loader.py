@@ -102,8 +102,8 @@ class Loader:
         for file in snapshot.files:
             if (file.path, file.digest) not in self._parsed:
                 self._parsed[file.path, file.digest] = parser.parse(file.path, file.text)
-            documents, found = self._parsed[file.path, file.digest]
-            index.problems += found
+            documents, file_problems = self._parsed[file.path, file.digest]
+            index.problems += file_problems
             for document in documents:
                 index.add(document, partial(self._decode, file.digest))
         return index
