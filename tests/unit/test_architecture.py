@@ -1,10 +1,12 @@
-"""Import rules that import-linter has no contract for."""
+"""Import rules that import-linter has no contract for, and the walks of docs/architecture.md."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "kwokfleet"
+ARCHITECTURE = PACKAGE.parent / "docs" / "architecture.md"
 MAX_IMPORTS = 15
 """Modules of ours that one module may import; `cli/` and `app.py` compose the others."""
 
@@ -44,3 +46,31 @@ def test_imports_are_found_at_any_depth(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text("def f():\n    from kwokfleet.kube import objects\n    from kwokfleet.errors import InputError\n")
     assert imported_modules(file) == {"kwokfleet.kube.objects", "kwokfleet.errors"}
+
+
+def walk_steps() -> Iterator[tuple[str, str]]:
+    """Yield module and function of each hop: `package/module.function -> function in the same module`."""
+    walks = ARCHITECTURE.read_text().partition("## Two walks")[2].partition("\n## ")[0]
+    for line in re.findall(r"^\d+\. .*", walks, re.MULTILINE):
+        module = ""
+        for hop in (hop for code in re.findall("`([^`]+)`", line) for hop in code.split(" -> ")):
+            if match := re.fullmatch(r"([a-z/_]+/[a-z_0-9]+)\.(\w+)", hop):
+                module = match[1]
+                yield module, match[2]
+            elif module and re.fullmatch(r"\w+", hop):
+                yield module, hop
+
+
+def test_every_function_of_the_walks_exists() -> None:
+    """A reader follows them by name."""
+    steps = list(walk_steps())
+    assert len(steps) > 100
+    defined = {
+        module: {
+            node.name
+            for node in ast.walk(ast.parse((PACKAGE / f"{module}.py").read_text()))
+            if isinstance(node, ast.FunctionDef)
+        }
+        for module, _ in steps
+    }
+    assert [f"{module}.{name}" for module, name in steps if name not in defined[module]] == []
