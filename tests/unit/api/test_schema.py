@@ -1,4 +1,4 @@
-"""The published schema, as an editor uses it: examples are fine, and mistakes are marked."""
+"""The published JSON schema accepts the examples and rejects errors."""
 
 import json
 from pathlib import Path
@@ -14,8 +14,8 @@ EXAMPLES = sorted((ROOT / "fleets").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_editor_finds_nothing_wrong_with_an_example(path: Path) -> None:
-    """The schema that its first line names is there, and accepts it."""
+def test_the_schema_accepts_the_examples(path: Path) -> None:
+    """The first line of an example names an existing schema."""
     schema = json.loads(schema_path(path).read_text())
     for document in YAML(typ="safe").load_all(path):
         assert violations(document, schema, schema) == []
@@ -30,8 +30,8 @@ def test_an_editor_finds_nothing_wrong_with_an_example(path: Path) -> None:
         ({"seed": "x"}, "seed"),
     ],
 )
-def test_an_editor_marks_what_is_wrong(part: dict[str, Any], where: str) -> None:
-    """The schema refuses what validate refuses."""
+def test_the_schema_rejects_errors(part: dict[str, Any], where: str) -> None:
+    """It rejects the same values as `validate`."""
     schema = json.loads((ROOT / "docs" / "fleet.schema.json").read_text())
     document = {"apiVersion": "kwokfleet.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": part}
     assert where in " ".join(violations(document, schema, schema))

@@ -32,10 +32,12 @@ def all_of(holder: str, age_s: float = 1) -> Iterable[NodeLease]:
 
 def test_a_node_is_driven_while_its_lease_is_valid() -> None:
     """Leases of other nodes do not count."""
-    found = health(lease("a"), lease("b", age_s=41), lease("stranger", "two"))
-    assert found.undriven == ("b", "c")
-    assert [(each.holder, each.nodes, each.fresh, each.oldest_s) for each in found.drivers] == [("one", 2, 1, 41)]
-    assert not found.is_complete
+    driver_health = health(lease("a"), lease("b", age_s=41), lease("stranger", "two"))
+    assert driver_health.undriven == ("b", "c")
+    assert [(driver.holder, driver.nodes, driver.fresh, driver.oldest_s) for driver in driver_health.drivers] == [
+        ("one", 2, 1, 41)
+    ]
+    assert not driver_health.is_complete
     assert health(*all_of("one")).is_complete
 
 
@@ -47,7 +49,7 @@ def test_lag_counts_from_the_due_renewal() -> None:
 
 def test_each_change_is_logged_once() -> None:
     """A driver appears, lags, catches up, is replaced and vanishes."""
-    well, late, other, nobody = (
+    well, late, other, no_driver = (
         health(*all_of("one")),
         health(*all_of("one", 30)),
         health(*all_of("two")),
@@ -59,16 +61,16 @@ def test_each_change_is_logged_once() -> None:
     assert events(late, late) == []
     assert events(late, well) == ["driver_caught_up"]
     assert events(well, other) == ["driver_found", "driver_vanished"]
-    assert events(other, nobody) == ["driver_vanished", "nodes_not_driven"]
-    assert events(nobody, nobody) == []
-    assert events(nobody, health()) == []
-    assert events(nobody, other) == ["driver_found", "driver_caught_up", "nodes_driven"]
+    assert events(other, no_driver) == ["driver_vanished", "nodes_not_driven"]
+    assert events(no_driver, no_driver) == []
+    assert events(no_driver, health()) == []
+    assert events(no_driver, other) == ["driver_found", "driver_caught_up", "nodes_driven"]
     assert events(None, health()) == ["nodes_not_driven"]
 
 
 def test_heartbeats_replace_leases() -> None:
     """A node without a Ready condition is not driven."""
-    beat = {"type": "Ready", "lastHeartbeatTime": (NOW - timedelta(seconds=20)).isoformat()}
-    heard = lease_health.heartbeat_lease({"metadata": {"name": "a"}, "status": {"conditions": [beat]}})
-    silent = lease_health.heartbeat_lease({"metadata": {"name": "b"}})
-    assert lease_health.driver_health(("a", "b"), (heard, silent), NOW).undriven == ("b",)
+    condition = {"type": "Ready", "lastHeartbeatTime": (NOW - timedelta(seconds=20)).isoformat()}
+    ready_node = lease_health.heartbeat_lease({"metadata": {"name": "a"}, "status": {"conditions": [condition]}})
+    node_without_condition = lease_health.heartbeat_lease({"metadata": {"name": "b"}})
+    assert lease_health.driver_health(("a", "b"), (ready_node, node_without_condition), NOW).undriven == ("b",)

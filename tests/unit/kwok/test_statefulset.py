@@ -1,4 +1,4 @@
-"""kwok in pods, purely: which StatefulSet, how its pods are told to run, and how a pod fares."""
+"""The StatefulSet of kwok: its manifest, its flags and the state of its pods."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ NAME = statefulset.StatefulSetName("lab", "kwokfleet-kwok")
 
 
 def spec(**fields: Any) -> KwokControllerSpec:  # noqa: ANN401 - fields of the spec
-    """Return how kwok runs."""
+    """Return the spec of a KwokController."""
     return KwokControllerSpec.model_validate({"statefulSet": "kwokfleet-kwok", **fields})
 
 
@@ -23,8 +23,8 @@ def pod(**status: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of a status
     return {"metadata": {"uid": "u"}, "status": status}
 
 
-def test_a_name_without_a_namespace_is_at_home() -> None:
-    """And without a name there are no pods."""
+def test_a_name_without_a_namespace_is_in_the_namespace_of_kwokfleet() -> None:
+    """Without a name, kwok does not run in pods."""
     assert statefulset.from_spec(spec(), "home") == statefulset.StatefulSetName("home", "kwokfleet-kwok")
     assert statefulset.from_spec(spec(statefulSet="lab/kwok"), "home") == statefulset.StatefulSetName("lab", "kwok")
     assert statefulset.from_spec(KwokControllerSpec(), "home") is None

@@ -1,4 +1,4 @@
-"""When to act on a storm of events."""
+"""Debouncing of file events."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 from kwokfleet.source.debounce import MAX_S, QUIET_S, Debouncer
 
 
-def test_nothing_happens_without_an_event() -> None:
-    """Not even after a long time."""
+def test_without_an_event_it_never_fires() -> None:
+    """For any elapsed time."""
     storm = Debouncer()
     assert storm.due is None
     assert not storm.fires(1e9)
 
 
-def test_it_fires_once_when_it_has_been_quiet() -> None:
-    """Not before, and not again."""
+def test_it_fires_once_after_the_quiet_period() -> None:
+    """Not earlier, and not twice."""
     storm = Debouncer(quiet_s=1, max_s=10)
     storm.event(5)
     assert not storm.fires(5.9)
@@ -23,8 +23,8 @@ def test_it_fires_once_when_it_has_been_quiet() -> None:
     assert storm.due is None
 
 
-def test_each_event_puts_it_off() -> None:
-    """Who writes in steps is waited for."""
+def test_each_event_restarts_the_quiet_period() -> None:
+    """Files that are written in several steps are read once."""
     storm = Debouncer(quiet_s=1, max_s=10)
     storm.event(5)
     storm.event(5.9)
@@ -32,8 +32,8 @@ def test_each_event_puts_it_off() -> None:
     assert storm.fires(6.9)
 
 
-def test_a_storm_without_end_is_acted_on_in_time() -> None:
-    """At the latest max_s after its first event, and then again after the next."""
+def test_continuous_events_fire_after_max_s() -> None:
+    """Counted from the first event, and again from the next one."""
     storm = Debouncer(quiet_s=1, max_s=3)
     fired = []
     for tenth in range(100):
@@ -44,8 +44,8 @@ def test_a_storm_without_end_is_acted_on_in_time() -> None:
 
 
 @given(st.lists(st.floats(0.001, 2), min_size=1, max_size=50))
-def test_no_event_is_lost_and_none_waits_too_long(pauses: list[float]) -> None:
-    """Whatever the rhythm: after each event it fires within the quiet time, or max_s after the first of the storm."""
+def test_every_event_fires_within_max_s(pauses: list[float]) -> None:
+    """For any pauses: within the quiet period after an event, or max_s after the first one."""
     storm = Debouncer()
     now, waiting = 0.0, None
     for pause in pauses:

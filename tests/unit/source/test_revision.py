@@ -1,4 +1,4 @@
-"""Revisions, and git as far as it needs no running."""
+"""Revisions, and the parsing of git's output and files."""
 
 import pytest
 
@@ -9,7 +9,7 @@ A, B = "a" * 40, "b" * 40
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"),
+    ("value", "text"),
     [
         (Revision(A, "main"), "main@aaaaaaa"),
         (Revision(A, "main", dirty=True), "main@aaaaaaa+"),
@@ -19,13 +19,13 @@ A, B = "a" * 40, "b" * 40
         (Revision(), "unknown"),
     ],
 )
-def test_a_revision_is_shown_shortly(given: Revision, shown: str) -> None:
-    """Branch and commit, as git shows them; a plus for files that differ; a digest where there is no commit."""
-    assert str(given) == shown
+def test_a_revision_is_formatted_as_branch_and_short_commit(value: Revision, text: str) -> None:
+    """A plus marks uncommitted changes; without a commit, the digest is shown."""
+    assert str(value) == text
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         (f"# branch.oid {A}\n# branch.head main\n", Revision(A, "main")),
         (f"# branch.oid {A}\n# branch.head (detached)\n", Revision(A)),
@@ -34,22 +34,22 @@ def test_a_revision_is_shown_shortly(given: Revision, shown: str) -> None:
         ("", None),
     ],
 )
-def test_git_s_status_is_read(text: str, found: Revision | None) -> None:
-    """Commit, branch and whether something differs; None before the first commit."""
-    assert revision.parse_status(text) == found
+def test_git_status_is_parsed(text: str, expected: Revision | None) -> None:
+    """Commit, branch and dirty flag; None before the first commit."""
+    assert revision.parse_status(text) == expected
 
 
 @pytest.mark.parametrize(
     ("name", "commit"),
     [(A, A), (f"rev-{A}", A), ("c" * 64, "c" * 64), ("..2026_01_01", ""), ("a" * 39, ""), (A.upper(), ""), ("", "")],
 )
-def test_git_sync_s_folders_are_known_by_their_names(name: str, commit: str) -> None:
-    """Of both its layouts, and nobody else's."""
+def test_git_sync_folders_are_recognised_by_name(name: str, commit: str) -> None:
+    """Both layouts of git-sync; other names have no commit."""
     assert revision.commit_of_folder(name) == commit
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         (f"{A}\n", (A, "")),
         ("ref: refs/heads/main\n", ("", "refs/heads/main")),
@@ -59,23 +59,23 @@ def test_git_sync_s_folders_are_known_by_their_names(name: str, commit: str) -> 
         ("", ("", "")),
     ],
 )
-def test_git_s_head_is_read(text: str, found: tuple[str, str]) -> None:
-    """A commit, or a ref that cannot lead anywhere else."""
-    assert revision.parse_head(text) == found
+def test_git_head_is_parsed(text: str, expected: tuple[str, str]) -> None:
+    """A commit, or a ref inside the repository."""
+    assert revision.parse_head(text) == expected
 
 
-def test_packed_refs_are_found_by_their_whole_name() -> None:
-    """Not by a part of it."""
+def test_packed_refs_are_matched_by_full_name() -> None:
+    """A prefix does not match."""
     text = f"# pack-refs with: peeled\n{A} refs/heads/main-2\n{B} refs/heads/main\n^{A}\n"
     assert revision.parse_packed_refs(text, "refs/heads/main") == B
     assert revision.parse_packed_refs(text, "refs/heads/mai") == ""
 
 
-# what a name stands for elsewhere
+# remote refs
 
 
 @pytest.mark.parametrize(
-    ("ref", "text", "found"),
+    ("ref", "text", "expected"),
     [
         ("main", f"{A}\trefs/heads/main\n", git_command.RemoteRef("refs/heads/main", A, "main")),
         ("x", f"{A}\trefs/tags/x\n{B}\trefs/heads/x\n", git_command.RemoteRef("refs/heads/x", B, "x")),
@@ -91,12 +91,12 @@ def test_packed_refs_are_found_by_their_whole_name() -> None:
         ("main", "", None),
     ],
 )
-def test_a_name_stands_for_a_branch_before_a_tag(ref: str, text: str, found: git_command.RemoteRef | None) -> None:
-    """A tag with a message stands for the commit it is on; HEAD for the branch it names."""
-    assert git_command.parse_ls_remote(text, ref) == found
+def test_a_branch_has_precedence_over_a_tag(ref: str, text: str, expected: git_command.RemoteRef | None) -> None:
+    """An annotated tag is its commit; HEAD is the branch it points to."""
+    assert git_command.parse_ls_remote(text, ref) == expected
 
 
-# what people give
+# URLs, refs and paths
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_a_name_stands_for_a_branch_before_a_tag(ref: str, text: str, found: git
         "git://host/a",
     ],
 )
-def test_usual_addresses_are_taken(url: str) -> None:
-    """Of all the kinds that git knows by itself."""
+def test_common_urls_are_accepted(url: str) -> None:
+    """All protocols that git supports without a helper."""
     assert git_command.url_error(url) == ""
 
 
@@ -129,13 +129,13 @@ def test_usual_addresses_are_taken(url: str) -> None:
         "a\x7f",
     ],
 )
-def test_addresses_that_run_something_are_refused(url: str) -> None:
-    """Options, helpers, other protocols, lines."""
+def test_urls_that_run_commands_are_rejected(url: str) -> None:
+    """Options, helpers, other protocols, line breaks."""
     assert git_command.url_error(url)
 
 
 @pytest.mark.parametrize("ref", ["main", "feature/x-1", "v1.2.3", "HEAD", "refs/pull/7/head", A])
-def test_usual_refs_are_taken(ref: str) -> None:
+def test_common_refs_are_accepted(ref: str) -> None:
     """Branches, tags, commits."""
     assert git_command.ref_error(ref) == ""
 
@@ -145,29 +145,29 @@ def test_usual_refs_are_taken(ref: str) -> None:
     ["", "-x", "--upload-pack=x", "a b", "a..b", "a:b", "a^", "a~1", "a*", "@{-1}", "@", "/a", "a/", "a.lock",
      ".a", "a/.b", "a\n", "x" * 300],
 )  # fmt: skip
-def test_refs_that_git_would_take_for_something_else_are_refused(ref: str) -> None:
+def test_refs_with_another_meaning_to_git_are_rejected(ref: str) -> None:
     """Options, ranges, refspecs, patterns."""
     assert git_command.ref_error(ref)
 
 
 @pytest.mark.parametrize(("path", "inside"), [("", ""), (".", ""), ("./a/", "a"), ("a//b", "a/b"), ("a/..b", "a/..b")])
-def test_paths_inside_are_made_plain(path: str, inside: str) -> None:
-    """The top is nothing at all."""
+def test_paths_in_the_repository_are_normalized(path: str, inside: str) -> None:
+    """The root is the empty path."""
     assert git_command.path_error(path) == ""
     assert git_command.normalize_path(path) == inside
 
 
 @pytest.mark.parametrize("path", ["/etc", "..", "a/../..", "../x", ".git/hooks", "a/.GIT", "a\0b"])
-def test_paths_that_lead_out_are_refused(path: str) -> None:
-    """Also into git's own folder."""
+def test_paths_outside_the_repository_are_rejected(path: str) -> None:
+    """The .git folder is rejected too."""
     assert git_command.path_error(path)
 
 
-# what is shown
+# messages and environment
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "redacted"),
     [
         ("https://me:p@ss@host/a.git", "https://host/a.git"),
         ("https://token@host/a.git?key=1", "https://host/a.git"),
@@ -177,27 +177,31 @@ def test_paths_that_lead_out_are_refused(path: str) -> None:
         ("why? no", "why? no"),
     ],
 )
-def test_no_password_is_shown(text: str, shown: str) -> None:
-    """Of no address, wherever in a text it stands."""
-    assert git_command.redact(text) == shown
+def test_passwords_are_redacted(text: str, redacted: str) -> None:
+    """In every URL, anywhere in a text."""
+    assert git_command.redact(text) == redacted
 
 
-def test_the_gist_of_an_error_is_its_telling_line() -> None:
-    """Without passwords, and with something to do."""
-    said = "warning: x\nremote: hm\nfatal: Authentication failed for 'https://me:pw@host/a'\n"
-    assert git_command.error_summary(said) == "Authentication failed for 'https://host/a'"
-    assert "credentials" in git_command.error_hint(said)
+def test_an_error_is_summarized_by_its_most_specific_line() -> None:
+    """Without passwords, and with a hint."""
+    stderr = "warning: x\nremote: hm\nfatal: Authentication failed for 'https://me:pw@host/a'\n"
+    assert git_command.error_summary(stderr) == "Authentication failed for 'https://host/a'"
+    assert "credentials" in git_command.error_hint(stderr)
     assert git_command.error_summary("") == "no error output"
     assert git_command.error_hint("something new")
 
 
-def test_git_is_run_with_its_own_credentials_and_nobody_else_s_place() -> None:
-    """What helps to log in stays; what would have it work elsewhere, ask or print secrets goes."""
+def test_git_environment_keeps_credentials_and_drops_locations() -> None:
+    """Variables that redirect git, prompt or print secrets are removed."""
     inherited = {"GIT_DIR": "/x", "GIT_INDEX_FILE": "/y", "GIT_TRACE_CURL": "1", "GIT_ASKPASS": "/ask",
                  "GIT_SSH_COMMAND": "ssh -i k", "SSH_AUTH_SOCK": "/s", "GIT_TERMINAL_PROMPT": "1"}  # fmt: skip
-    made = git_command.environment(inherited, {"GIT_DIR": "/ours"})
-    assert made["GIT_DIR"] == "/ours"
-    assert {"GIT_INDEX_FILE", "GIT_TRACE_CURL"}.isdisjoint(made)
-    assert (made["GIT_ASKPASS"], made["GIT_SSH_COMMAND"], made["SSH_AUTH_SOCK"]) == ("/ask", "ssh -i k", "/s")
-    assert made["GIT_TERMINAL_PROMPT"] == "0"
-    assert "ext" not in made["GIT_ALLOW_PROTOCOL"].split(":")
+    environment = git_command.environment(inherited, {"GIT_DIR": "/ours"})
+    assert environment["GIT_DIR"] == "/ours"
+    assert {"GIT_INDEX_FILE", "GIT_TRACE_CURL"}.isdisjoint(environment)
+    assert (environment["GIT_ASKPASS"], environment["GIT_SSH_COMMAND"], environment["SSH_AUTH_SOCK"]) == (
+        "/ask",
+        "ssh -i k",
+        "/s",
+    )
+    assert environment["GIT_TERMINAL_PROMPT"] == "0"
+    assert "ext" not in environment["GIT_ALLOW_PROTOCOL"].split(":")

@@ -83,7 +83,7 @@ def test_the_churn_round_is_an_annotation() -> None:
 
 @pytest.mark.parametrize("missing", [("", "load", "0"), ("lab", "", "0"), ("lab", "load", "")])
 def test_a_selector_needs_all_parts(missing: tuple[str, str, str]) -> None:
-    """It would select other objects."""
+    """An incomplete selector would match other objects."""
     with pytest.raises(ValueError, match="without"):
         churn.run_selector(*missing)
 
@@ -154,58 +154,60 @@ ENDING: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(("wave", "pod", "ends"), ENDING)
-def test_it_is_known_which_objects_end_by_themselves(wave: dict[str, Any], pod: dict[str, Any], *, ends: bool) -> None:
-    """Jobs, unless their Lifecycle never completes; pods, if something completes pods that belong to no Job."""
+def test_completes_is_true_for_objects_that_end_without_deletion(
+    wave: dict[str, Any], pod: dict[str, Any], *, ends: bool
+) -> None:
+    """Jobs, unless their Lifecycle never completes; pods, if a Stage completes pods without a Job."""
     lab = fleet(wave, lifecycles=[{"name": "life", "pod": pod}])
     assert workloads.completes(workloads.RunContext(lab, lab.spec.waves[0], "0")) is ends
 
 
-def test_pods_end_by_themselves_where_stages_let_them() -> None:
-    """As the set job does, for those that need not start again."""
+def test_the_job_stage_set_completes_pods_without_restarts() -> None:
+    """Pods with restartPolicy Always never complete."""
     for policy, ends in (("Never", True), ("Always", False)):
         pod = {**POD, "spec": {**POD["spec"], "restartPolicy": policy}}  # type: ignore[dict-item]  # a mapping
         lab = fleet({"template": pod}, stages=["job"])
         assert workloads.completes(workloads.RunContext(lab, lab.spec.waves[0], "0")) is ends
 
 
-def no(status: int, message: str, kind: str = "") -> Response:
-    """Return a refusal as the API server words it."""
-    said = f'{{"message": "{message}", "details": {{"kind": "{kind}"}}}}'
-    return Response(status, said.encode())
+def rejection(status: int, message: str, kind: str = "") -> Response:
+    """Return an error response of the API server."""
+    body = f'{{"message": "{message}", "details": {{"kind": "{kind}"}}}}'
+    return Response(status, body.encode())
 
 
 @pytest.mark.parametrize(
-    ("answer", "passes"),
+    ("response", "transient"),
     [
-        (no(403, "configmaps x is forbidden: exceeded quota: few, requested: count/configmaps=1"), True),
-        (no(403, "unable to create new content in namespace n because it is being terminated"), True),
-        (no(403, "error looking up service account n/default: serviceaccount default not found"), True),
-        (no(404, "namespaces n not found", "namespaces"), True),
-        (no(409, "object is being deleted: configmaps x already exists"), True),
-        (no(403, "User me cannot create resource configmaps"), False),
-        (no(404, "the server could not find the requested resource"), False),
-        (no(409, "configmaps x already exists"), False),
-        (no(422, "Job x is invalid: spec.template: Required value"), False),
+        (rejection(403, "configmaps x is forbidden: exceeded quota: few, requested: count/configmaps=1"), True),
+        (rejection(403, "unable to create new content in namespace n because it is being terminated"), True),
+        (rejection(403, "error looking up service account n/default: serviceaccount default not found"), True),
+        (rejection(404, "namespaces n not found", "namespaces"), True),
+        (rejection(409, "object is being deleted: configmaps x already exists"), True),
+        (rejection(403, "User me cannot create resource configmaps"), False),
+        (rejection(404, "the server could not find the requested resource"), False),
+        (rejection(409, "configmaps x already exists"), False),
+        (rejection(422, "Job x is invalid: spec.template: Required value"), False),
     ],
 )
-def test_what_may_pass_is_told_from_what_will_not(answer: Response, *, passes: bool) -> None:
-    """A quota frees up, a namespace is made; what the file says wrong stays wrong."""
-    assert rejections.is_transient(answer) is passes
+def test_transient_rejections_are_recognised(response: Response, *, transient: bool) -> None:
+    """A quota or a missing namespace is transient; an invalid object is not."""
+    assert rejections.is_transient(response) is transient
 
 
-def test_refusals_are_said_by_reason() -> None:
-    """Once for all objects that it is the same for: the name is in front, not in the reason."""
-    answers = [
+def test_rejections_are_grouped_by_reason() -> None:
+    """The reason does not contain the object's name, so it is equal for all objects."""
+    responses = [
         Response(403, f'{{"message": "jobs.batch \\"j-{n}\\" is forbidden: exceeded quota: q"}}'.encode())
         for n in (1, 2)
     ]
-    assert {rejections.reason_text(answer) for answer in answers} == {"403 exceeded quota: q"}
+    assert {rejections.reason_text(response) for response in responses} == {"403 exceeded quota: q"}
     groups = {"403 exceeded quota: q": (3, "Job a"), "422 no": (1, "Job b")}
     assert rejections.summary(groups) == "Job a and 2 more: 403 exceeded quota: q; Job b: 422 no"
     assert rejections.summary({}) == ""
 
 
-def test_the_schema_knows_the_new_fields() -> None:
-    """What a file may say, editors know."""
+def test_the_schema_has_the_fields_of_churn_and_cleanup() -> None:
+    """Editors complete and check them."""
     properties = decode.json_schema()["definitions"]["Wave"]["properties"]
     assert {"churn", "ttl", "cleanup"} <= set(properties)

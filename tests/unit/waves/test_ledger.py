@@ -278,8 +278,8 @@ def test_a_retry_keeps_the_watermark_and_resets_the_cleanup() -> None:
     assert entry.cleanup is CleanupState.DUE
 
 
-def test_runs_that_are_to_be_tidied_up_are_remembered_but_not_without_end() -> None:
-    """Nobody would remove their objects otherwise; and a status must not grow for ever."""
+def test_runs_with_pending_cleanup_are_kept_up_to_a_limit() -> None:
+    """Their objects would never be deleted otherwise; the size of the status is bounded."""
     wave_ledger = ledger.new_wave_ledger(NOON)
     for number in range(30):
         wave_ledger = wave_ledger.with_run(
@@ -298,8 +298,8 @@ def test_runs_that_are_to_be_tidied_up_are_remembered_but_not_without_end() -> N
 
 
 @given(st.sets(st.integers(0, 500)))
-def test_ranges_hold_what_was_put_in(indices: set[int]) -> None:
-    """All of it and nothing else; or, if there must be fewer ranges, nothing less."""
+def test_index_ranges_contain_exactly_the_indices(indices: set[int]) -> None:
+    """With a limit on the number of ranges, they may contain more, but not less."""
     ranges = ledger.index_ranges(indices)
     assert [index for first, last in ranges for index in range(first, last + 1)] == sorted(indices)
     few = ledger.index_ranges(indices, max_ranges=3)

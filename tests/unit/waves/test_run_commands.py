@@ -36,5 +36,5 @@ def test_commands_are_read_by_fleet() -> None:
     annotated = {
         "metadata": {"name": "a", "annotations": {objects.RUN_COMMANDS: "2 run load,1 cancel load 0, nonsense"}}
     }
-    found = run_commands.by_fleet([annotated, {"metadata": {"name": "b"}}])
-    assert found == {"a": [RunCommand(1, RunAction.CANCEL, "load", "0"), RunCommand(2, RunAction.RUN, "load")]}
+    commands = run_commands.by_fleet([annotated, {"metadata": {"name": "b"}}])
+    assert commands == {"a": [RunCommand(1, RunAction.CANCEL, "load", "0"), RunCommand(2, RunAction.RUN, "load")]}
