@@ -28,7 +28,7 @@ def subject(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> RunInfo:
     return RunInfo("lab", "stress", "0", datetime.fromtimestamp(T0, UTC), kind, total, ends)
 
 
-def collector(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> Collector:
+def new_collector(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> Collector:
     """Return an empty Collector; nodes are named POOL-NUMBER."""
     return Collector(subject(total, kind, ends=ends), lambda node: node.rpartition("-")[0])
 

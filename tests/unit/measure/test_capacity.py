@@ -1,4 +1,4 @@
-"""What nodes offer to pods, by Fleet and pool."""
+"""Allocatable resources by Fleet and pool."""
 
 from kwokfleet.kube import objects
 from kwokfleet.kube.observed import Observed
@@ -6,33 +6,36 @@ from kwokfleet.measure import capacity
 from tests.harness import manifests
 
 
-def node(name: str, fleet: str, pool: str, **offers: str) -> Observed:
-    """Return a node as a mirror shows it."""
-    made = manifests.node(name, status={"allocatable": offers, "capacity": {"cpu": "999"}})
-    made["metadata"]["labels"] = {objects.FLEET: fleet, objects.POOL: pool}
-    return manifests.observe(made)
+def node(name: str, fleet: str, pool: str, **allocatable: str) -> Observed:
+    """Return an observed node."""
+    manifest = manifests.node(name, status={"allocatable": allocatable, "capacity": {"cpu": "999"}})
+    manifest["metadata"]["labels"] = {objects.FLEET: fleet, objects.POOL: pool}
+    return manifests.observe(manifest)
 
 
-def test_what_a_pool_offers_is_the_sum_of_its_nodes() -> None:
-    """What can be allocated, in cores, bytes and pieces; pools of one name in two fleets are two."""
+def test_pool_capacity_is_the_sum_of_its_nodes() -> None:
+    """Allocatable counts; equal pool names in two Fleets are separate."""
     nodes = [
         node("a", "lab", "gpu", cpu="500m", memory="1Gi", **{"nvidia.com/gpu": "8"}),
         node("b", "lab", "gpu", cpu="1500m", memory="1Gi", **{"nvidia.com/gpu": "8"}),
         node("c", "lab", "small", cpu="1"),
         node("d", "other", "gpu", cpu="64"),
     ]
-    found = capacity.pool_capacities({each.key: each for each in nodes})
-    assert found["lab"] == {"gpu": {"cpu": 2.0, "memory": 2.0 * 2**30, "nvidia.com/gpu": 16.0}, "small": {"cpu": 1.0}}
-    assert found["other"] == {"gpu": {"cpu": 64.0}}
+    capacities = capacity.pool_capacities({node.key: node for node in nodes})
+    assert capacities["lab"] == {
+        "gpu": {"cpu": 2.0, "memory": 2.0 * 2**30, "nvidia.com/gpu": 16.0},
+        "small": {"cpu": 1.0},
+    }
+    assert capacities["other"] == {"gpu": {"cpu": 64.0}}
 
 
-def test_each_node_has_its_place() -> None:
-    """By its name, which is what a pod knows of it."""
+def test_node_pools_map_node_names_to_fleet_and_pool() -> None:
+    """A pod refers to its node by name."""
     nodes = [node("a", "lab", "gpu"), node("d", "other", "gpu")]
-    assert capacity.node_pools({each.key: each for each in nodes}) == {"a": ("lab", "gpu"), "d": ("other", "gpu")}
+    assert capacity.node_pools({node.key: node for node in nodes}) == {"a": ("lab", "gpu"), "d": ("other", "gpu")}
 
 
-def test_what_is_no_amount_offers_nothing() -> None:
-    """A node that somebody wrote by hand ends nothing."""
+def test_an_invalid_quantity_counts_as_zero() -> None:
+    """Invalid nodes do not raise."""
     broken = node("a", "lab", "gpu", cpu="lots", memory="1Gi")
     assert capacity.pool_capacities({broken.key: broken}) == {"lab": {"gpu": {"cpu": 0.0, "memory": float(2**30)}}}

@@ -14,7 +14,7 @@ from tests.harness import sample_results
 
 
 def run(seconds: float | None, clock: Clock = Clock.WATCH, rate: float | None = None, failed: int = 0) -> Result:
-    """Return a Run whose every percentile is the same."""
+    """Return a Run with one latency."""
     latency = Latency(name="podStartup", of="pods", clock=clock, count=0 if seconds is None else 1, p99=seconds)
     counts = Counts(total=100, created=100, completed=100 - failed, failed=failed)
     peak = Throughput(windows=1, max=rate)
@@ -24,9 +24,9 @@ def run(seconds: float | None, clock: Clock = Clock.WATCH, rate: float | None = 
     )  # fmt: skip
 
 
-def p99(found: compare.Comparison) -> compare.Delta:
-    """Return the one number that the Runs above differ in."""
-    return next(each for each in found.deltas if (each.name, each.statistic) == ("podStartup", "p99"))
+def p99(comparison: compare.Comparison) -> compare.Delta:
+    """Return the podStartup p99 delta."""
+    return next(delta for delta in comparison.deltas if (delta.name, delta.statistic) == ("podStartup", "p99"))
 
 
 @pytest.mark.parametrize(
@@ -41,82 +41,82 @@ def p99(found: compare.Comparison) -> compare.Delta:
         (None, 1.0, DeltaVerdict.NO_DATA),
     ],
 )
-def test_a_latency_is_worse_beyond_the_share_and_the_noise(
+def test_a_latency_is_worse_beyond_both_limits(
     before: float | None, after: float | None, verdict: DeltaVerdict
 ) -> None:
-    """Ten percent and 50 ms, unless they are said otherwise."""
+    """The defaults are ten percent and 50 ms."""
     assert p99(compare.compare(run(before), run(after))).verdict is verdict
 
 
-def test_a_second_is_noise_where_times_are_whole_seconds() -> None:
-    """Two timestamps may differ by one while nothing has changed."""
+def test_one_second_is_within_the_limits_for_api_times() -> None:
+    """API timestamps have whole seconds."""
     assert p99(compare.compare(run(1, Clock.API), run(2, Clock.API))).verdict is DeltaVerdict.SAME
     assert p99(compare.compare(run(1, Clock.API), run(3, Clock.API))).verdict is DeltaVerdict.WORSE
 
 
-def test_what_is_judged_already_is_not_judged_again_by_clusterloader2s_definitions() -> None:
-    """They are other words for the same pods; their differences are shown all the same."""
+def test_clusterloader2_latencies_are_not_judged() -> None:
+    """They measure the same pods again; their deltas are only reported."""
     for clock in (Clock.CL2_2024, Clock.CL2_2026):
         delta = p99(compare.compare(run(1, clock), run(3, clock)))
         assert (delta.verdict, delta.change) == (DeltaVerdict.NOT_JUDGED, 2)
 
 
 def test_less_throughput_and_more_failures_are_worse() -> None:
-    """Whatever the latencies say."""
+    """Equal latencies do not hide them."""
     worse = compare.compare(run(1.0, rate=100), run(1.0, rate=80, failed=3)).regressions
-    assert {(each.name, each.statistic) for each in worse} == {("throughput", "max"), ("count", "failed")}
+    assert {(delta.name, delta.statistic) for delta in worse} == {("throughput", "max"), ("count", "failed")}
 
 
 def test_limits_can_be_tightened() -> None:
-    """For a quiet machine."""
-    found = compare.compare(run(1.0), run(1.05), RegressionLimits(regression=0.01, floor_s=0.001))
-    assert p99(found).verdict is DeltaVerdict.WORSE
+    """Lower limits detect smaller regressions."""
+    comparison = compare.compare(run(1.0), run(1.05), RegressionLimits(regression=0.01, floor_s=0.001))
+    assert p99(comparison).verdict is DeltaVerdict.WORSE
 
 
-def test_what_cannot_be_compared_is_said() -> None:
-    """Sizes, kinds, gaps, Runs that are not over."""
-    found = compare.compare(
+def test_notes_list_differences_between_the_runs() -> None:
+    """Size, kind and gaps."""
+    comparison = compare.compare(
         sample_results.sample_run(50).result, sample_results.sample_run(60, job=False, gap=(1, 3)).result
     )
-    told = " ".join(found.notes)
-    assert "50 and 60 objects" in told
-    assert "Job and Pod" in told
-    assert "has gaps" in told
+    notes = " ".join(comparison.notes)
+    assert "50 and 60 objects" in notes
+    assert "Job and Pod" in notes
+    assert "has gaps" in notes
 
 
 @given(st.floats(0, 1000), st.floats(0, 1000))
-def test_what_is_worse_one_way_is_never_worse_the_other_way(first: float, second: float) -> None:
-    """Whichever Run is called the first."""
-    there, back = (p99(compare.compare(run(a), run(b))).verdict for a, b in ((first, second), (second, first)))
-    assert not (there is DeltaVerdict.WORSE and back is DeltaVerdict.WORSE)
-    if there is DeltaVerdict.WORSE:
+def test_a_regression_is_not_symmetric(first: float, second: float) -> None:
+    """Two Runs cannot both be worse than the other."""
+    forward, backward = (p99(compare.compare(run(a), run(b))).verdict for a, b in ((first, second), (second, first)))
+    assert not (forward is DeltaVerdict.WORSE and backward is DeltaVerdict.WORSE)
+    if forward is DeltaVerdict.WORSE:
         assert second > first
 
 
 def test_a_run_is_no_worse_than_itself() -> None:
-    """In no number."""
-    made = sample_results.sample_run(100).result
-    assert compare.compare(made, made).regressions == ()
+    """No delta is a regression."""
+    result = sample_results.sample_run(100).result
+    assert compare.compare(result, result).regressions == ()
 
 
-def test_json_has_every_number_and_markdown_those_that_matter() -> None:
-    """For programs, and for pull requests."""
-    found = compare.compare(
+def test_json_has_all_deltas_and_markdown_the_relevant_ones() -> None:
+    """Markdown omits the ClusterLoader2 definitions."""
+    comparison = compare.compare(
         sample_results.sample_run(300).result, sample_results.sample_run(300, name="2", slower=1.5).result
     )
-    read = json.loads(comparisons.to_json(found))
-    assert read["regressions"] == len(found.regressions) > 0
-    assert len(read["deltas"]) == len(found.deltas)
-    text = comparisons.to_markdown(found, RegressionLimits())
+    document = json.loads(comparisons.to_json(comparison))
+    assert document["regressions"] == len(comparison.regressions) > 0
+    assert len(document["deltas"]) == len(comparison.deltas)
+    text = comparisons.to_markdown(comparison, RegressionLimits())
     assert "| podStartup p99 | pods | watch |" in text
     assert "**worse**" in text
     assert "clusterloader2" not in text
 
 
 def test_markdown_cells_cannot_break_the_table() -> None:
-    """A name may hold anything."""
-    odd = run(1.0).model_copy(
+    """Names may contain any character."""
+    result = run(1.0).model_copy(
         update={"throughput": (Throughput(scheduler="a|b<script>", windows=1, max=1.0, mean=1.0),)}
     )
-    text = comparisons.to_markdown(compare.compare(odd, odd), RegressionLimits())
+    text = comparisons.to_markdown(compare.compare(result, result), RegressionLimits())
     assert "a\\|b&lt;script>" in text

@@ -1,4 +1,4 @@
-"""How far an object has come, read from its manifest: any kind that people put into a Wave."""
+"""Milestones of workloads and pods, parsed from manifests."""
 
 from math import isnan
 from typing import Any
@@ -10,14 +10,14 @@ from kwokfleet.measure import milestones, pod_requests
 from tests.harness.pod_timelines import T0, PodTimeline, condition, timestamp
 
 
-def thing(kind: str, status: Manifest | None, spec: Manifest | None = None, **metadata: Any) -> Manifest:  # noqa: ANN401  # of a manifest
-    """Return an object of a kind."""
-    made: Manifest = {"kind": kind, "metadata": {"name": "a", "creationTimestamp": timestamp(T0), **metadata}}
-    return made | ({"status": status} if status is not None else {}) | ({"spec": spec} if spec is not None else {})
+def manifest_of(kind: str, status: Manifest | None, spec: Manifest | None = None, **metadata: Any) -> Manifest:  # noqa: ANN401  # of a manifest
+    """Return a manifest."""
+    manifest: Manifest = {"kind": kind, "metadata": {"name": "a", "creationTimestamp": timestamp(T0), **metadata}}
+    return manifest | ({"status": status} if status is not None else {}) | ({"spec": spec} if spec is not None else {})
 
 
 @pytest.mark.parametrize(
-    ("kind", "status", "want"),
+    ("kind", "status", "milestone"),
     [
         ("Job", {}, ""),
         ("Job", {"startTime": timestamp(T0)}, "started"),
@@ -45,45 +45,45 @@ def thing(kind: str, status: Manifest | None, spec: Manifest | None = None, **me
         ("DaemonSet", {"desiredNumberScheduled": 3, "numberReady": 3}, "ready"),
     ],
 )
-def test_each_kind_says_in_its_own_way_how_far_it_is(kind: str, status: Manifest, want: str) -> None:
-    """Conditions first, else one word."""
-    state = milestones.parse_workload(thing(kind, status, {"replicas": 2}))
+def test_the_milestone_of_each_kind(kind: str, status: Manifest, milestone: str) -> None:
+    """Conditions take precedence over a phase or state."""
+    state = milestones.parse_workload(manifest_of(kind, status, {"replicas": 2}))
     words = ("completed", "failed", "ready", "started")
-    assert next((word for word in words if getattr(state, word)), "") == want
+    assert next((word for word in words if getattr(state, word)), "") == milestone
 
 
-def test_a_controller_that_has_not_seen_the_wish_says_nothing_of_it() -> None:
-    """Two replicas were ready before four were asked for."""
-    behind = thing("Deployment", {"readyReplicas": 2, "observedGeneration": 1}, {"replicas": 2}, generation=2)
+def test_a_stale_observed_generation_is_not_ready() -> None:
+    """The status describes the previous spec."""
+    behind = manifest_of("Deployment", {"readyReplicas": 2, "observedGeneration": 1}, {"replicas": 2}, generation=2)
     assert not milestones.parse_workload(behind).ready
 
 
-def test_what_has_no_spec_is_complete_at_once() -> None:
-    """There is nothing to wait for, and it happened when it was made."""
-    state = milestones.parse_workload(thing("ConfigMap", None))
+def test_an_object_without_spec_is_ready_at_creation() -> None:
+    """No controller acts on it."""
+    state = milestones.parse_workload(manifest_of("ConfigMap", None))
     assert (state.ready, state.ready_at) == (True, T0)
 
 
 def test_times_come_from_their_own_fields_or_from_conditions() -> None:
-    """To the microsecond where a kind writes that."""
+    """Microseconds are kept where a kind has them."""
     done = {
         "startTime": timestamp(T0 + 1),
         "completionTime": timestamp(T0 + 9),
         "conditions": [condition("Complete", 10)],
     }
-    state = milestones.parse_workload(thing("Job", done, {}))
+    state = milestones.parse_workload(manifest_of("Job", done, {}))
     assert (state.started_at, state.over_at) == (T0 + 1, T0 + 9)
     micro = [{"type": "Completed", "status": "True", "lastTransitionMicroTime": "2027-01-15T08:00:05.250000Z"}]
-    assert milestones.parse_workload(thing("AppWrapper", {"conditions": micro}, {})).over_at == T0 + 5.25
+    assert milestones.parse_workload(manifest_of("AppWrapper", {"conditions": micro}, {})).over_at == T0 + 5.25
     rolled = condition("Progressing", 3, reason="NewReplicaSetAvailable", lastUpdateTime=timestamp(T0 + 7))
     assert (
-        milestones.parse_workload(thing("Deployment", {"readyReplicas": 1, "conditions": [rolled]}, {})).ready_at
+        milestones.parse_workload(manifest_of("Deployment", {"readyReplicas": 1, "conditions": [rolled]}, {})).ready_at
         == T0 + 7
     )
 
 
 def test_a_pod_starts_when_its_last_container_does() -> None:
-    """And is over when the last of them is."""
+    """It ends when its last container ends."""
     pod = PodTimeline(0, 0, 1, 2, 12).at(13)
     later = {"terminated": {"startedAt": timestamp(T0 + 4), "finishedAt": timestamp(T0 + 9)}}
     pod["status"]["containerStatuses"].append({"name": "d", "state": later})
@@ -91,36 +91,36 @@ def test_a_pod_starts_when_its_last_container_does() -> None:
     assert (state.started_at, state.over_at) == (T0 + 4, T0 + 12)
 
 
-def test_a_container_of_a_pending_pod_says_nothing_of_its_start() -> None:
-    """The others are still to come."""
+def test_a_pending_pod_has_no_start_time() -> None:
+    """Other containers have not started."""
     pod = PodTimeline(0, 0, 1, 2).at(3)
     pod["status"]["phase"] = "Pending"
     assert isnan(milestones.parse_pod(pod).started_at)
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z", "²"])
-def test_a_time_that_is_none_is_unknown(text: str) -> None:
-    """Whoever wrote it."""
+def test_an_invalid_time_is_nan(text: str) -> None:
+    """Manifests may contain any text."""
     assert isnan(milestones.seconds(text))
 
 
-def test_an_empty_pod_is_read() -> None:
-    """Manifests come from outside: anything may be missing."""
+def test_an_empty_pod_is_parsed() -> None:
+    """Any field may be missing."""
     state = milestones.parse_pod({"metadata": {"name": "a"}})
     assert (state.node, state.phase, state.ready) == ("", "", False)
 
 
-def test_a_pod_takes_the_sum_of_its_containers_or_its_largest_init_container() -> None:
-    """As the scheduler reckons: sidecars run beside both, overhead comes on top."""
+def test_pod_requests_are_the_sum_of_containers_or_the_largest_init_container() -> None:
+    """As in the scheduler: sidecars count for both, overhead is added."""
 
-    def asks(**requests: str) -> Manifest:
+    def container(**requests: str) -> Manifest:
         return {"resources": {"requests": requests}}
 
     spec = {
-        "containers": [asks(cpu="500m", memory="1Gi"), asks(cpu="1")],
-        "initContainers": [asks(cpu="250m") | {"restartPolicy": "Always"}, asks(cpu="3", memory="10Mi"), {}],
+        "containers": [container(cpu="500m", memory="1Gi"), container(cpu="1")],
+        "initContainers": [container(cpu="250m") | {"restartPolicy": "Always"}, container(cpu="3", memory="10Mi"), {}],
         "overhead": {"cpu": "100m"},
     }
-    found = dict(pod_requests.total_requests({"spec": spec}))
-    assert found == {"cpu": pytest.approx(3.35), "memory": 2**30, "pods": 1}
+    requests = dict(pod_requests.total_requests({"spec": spec}))
+    assert requests == {"cpu": pytest.approx(3.35), "memory": 2**30, "pods": 1}
     assert dict(pod_requests.total_requests({})) == {"pods": 1}

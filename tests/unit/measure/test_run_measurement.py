@@ -1,4 +1,4 @@
-"""One Run that is measured: when it is over, what nobody saw of it, and what is left on the shelf."""
+"""RunMeasurement: end of a Run, gaps and the stored result."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,21 +24,21 @@ POD = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", 
 JOB = requests.Kind("batch/v1", "Job", "jobs", namespaced=True)
 
 
-class Silent:
-    """A cluster that is away: what a Run comes to does not hang on it."""
+class UnreachableClient:
+    """Client of an unreachable cluster."""
 
     host = "https://away.example"
 
     def send(self, request: Request) -> Response:
-        """Do not answer."""
+        """Raise UnreachableError."""
         raise errors.UnreachableError(f"nobody answers {request.path}")
 
 
-class Telling(Silent):
-    """A cluster that knows one Event, and another program's."""
+class EventsClient(UnreachableClient):
+    """Client that returns one Scheduled Event and one unrelated Event."""
 
     def send(self, request: Request) -> Response:
-        """Answer with them."""
+        """Return the Events."""
         assert "reason%3DScheduled" in request.path
         about = {"kind": "Pod", "namespace": "default", "name": PodTimeline().name}
         events = [{"involvedObject": about, "eventTime": "2027-01-15T08:00:01.500000Z"}, {"involvedObject": {}}]
@@ -58,8 +58,8 @@ def context(**wave: Any) -> workloads.RunContext:  # noqa: ANN401  # any part of
     return workloads.RunContext(fleet, fleet.spec.waves[0], "0")
 
 
-def made(folder: Path, total: int = 1, entry: RunRecord | None = None, **wave: Any) -> RunMeasurement:  # noqa: ANN401  # as context
-    """Begin to measure a Run."""
+def new_measurement(folder: Path, total: int = 1, entry: RunRecord | None = None, **wave: Any) -> RunMeasurement:  # noqa: ANN401  # as context
+    """Return a RunMeasurement."""
     kinds = frozenset({requests.POD, JOB})
     return RunMeasurement(
         context(**wave),
@@ -70,82 +70,84 @@ def made(folder: Path, total: int = 1, entry: RunRecord | None = None, **wave: A
     )
 
 
-def live(run: RunMeasurement, pod: PodTimeline) -> None:
-    """Let a pod be submitted, and live."""
+def run_pod(run: RunMeasurement, pod: PodTimeline) -> None:
+    """Submit a pod and deliver its events."""
     due = START + timedelta(seconds=pod.created)
     run.submitted(Submission(pod.index, due, due))
     for seen, manifest, received in pod.events():
         run.event(requests.POD, seen.name, manifest, received)
 
 
-def kept(folder: Path) -> StoredResult:
-    """Return what is on the shelf."""
-    [found] = ResultStore(folder).find()
-    return found
+def stored_result(folder: Path) -> StoredResult:
+    """Return the only stored result."""
+    [stored] = ResultStore(folder).find()
+    return stored
 
 
-def test_a_run_is_over_a_moment_after_its_last_object_once_it_is_played(tmp_path: Path) -> None:
-    """As long as it is played there may be rounds of churn; the last events of pods come by another way."""
-    run = made(tmp_path)
-    live(run, PodTimeline(0, 0, 1, 2, 3))
+def test_a_done_run_is_over_after_the_settle_time(tmp_path: Path) -> None:
+    """A running Run may still churn, and the last pod events may be late."""
+    run = new_measurement(tmp_path)
+    run_pod(run, PodTimeline(0, 0, 1, 2, 3))
     assert not run.is_over(T0 + 100)
     run.update_record(RunRecord("0", START, RunState.DONE))
     assert not run.is_over(T0 + 100)
     assert run.is_over(T0 + 100 + run_measurement.SETTLE_S)
 
 
-def test_a_run_that_the_ledger_has_forgotten_was_done(tmp_path: Path) -> None:
-    """Nobody waits for ever for what nobody will say."""
-    run = made(tmp_path)
-    live(run, PodTimeline(0, 0, 1, 2, 3))
+def test_a_run_missing_from_the_ledger_counts_as_done(tmp_path: Path) -> None:
+    """Otherwise it would never end."""
+    run = new_measurement(tmp_path)
+    run_pod(run, PodTimeline(0, 0, 1, 2, 3))
     run.update_record(None)
     assert [run.is_over(T0 + 100), run.is_over(T0 + 200)] == [False, True]
 
 
-def test_a_deadline_ends_a_run_but_not_while_it_is_suspended(tmp_path: Path) -> None:
-    """The time of a suspension does not count."""
-    run = made(tmp_path, expect={"deadline": "60s"})
+def test_a_deadline_excludes_suspended_time(tmp_path: Path) -> None:
+    """A suspended Run does not reach its deadline."""
+    run = new_measurement(tmp_path, expect={"deadline": "60s"})
     assert [run.is_over(T0 + 59), run.is_over(T0 + 60)] == [False, True]
-    rested = run.record.suspended(START + timedelta(seconds=30))
-    run.update_record(rested)
+    suspended = run.record.suspended(START + timedelta(seconds=30))
+    run.update_record(suspended)
     assert not run.is_over(T0 + 90)
-    run.update_record(rested.resumed(START + timedelta(seconds=130)))
+    run.update_record(suspended.resumed(START + timedelta(seconds=130)))
     assert [run.is_over(T0 + 159), run.is_over(T0 + 160)] == [False, True]
 
 
-def test_who_comes_after_the_deadline_looks_before_it_judges(tmp_path: Path) -> None:
-    """What is in the cluster is known before the Run is over."""
-    came = datetime.now(UTC)
-    run = made(tmp_path, entry=RunRecord("0", came - timedelta(minutes=2)), expect={"deadline": "60s"})
+def test_a_restart_after_the_deadline_lists_before_the_run_is_over(tmp_path: Path) -> None:
+    """The result includes the state of the cluster."""
+    restarted_at = datetime.now(UTC)
+    run = new_measurement(
+        tmp_path, entry=RunRecord("0", restarted_at - timedelta(minutes=2)), expect={"deadline": "60s"}
+    )
     run.restore()
-    now = came.timestamp() + 1
+    now = restarted_at.timestamp() + 1
     assert not run.is_over(now)
     run.watch_resumed(requests.POD, now)
     run.watch_resumed(JOB, now)
     assert run.is_over(now)
 
 
-def test_what_nobody_saw_of_several_kinds_is_one_gap(tmp_path: Path) -> None:
-    """From the first that was lost to the last that is back; another kind's trouble is none of ours."""
-    run = made(tmp_path)
+def test_overlapping_watch_losses_are_one_gap(tmp_path: Path) -> None:
+    """From the first loss to the last recovery; kinds outside the Run are ignored."""
+    run = new_measurement(tmp_path)
     run.watch_lost(requests.NODE, T0 + 1, "nodes")
     run.watch_lost(JOB, T0 + 2, "the connection broke")
     run.watch_lost(requests.POD, T0 + 3, "the connection broke")
     run.watch_resumed(JOB, T0 + 4)
     run.watch_resumed(JOB, T0 + 5)
     run.watch_resumed(requests.POD, T0 + 6)
-    result = run.finish(Silent(), "Done")
+    result = run.finish(UnreachableClient(), "Done")
     [gap] = result.gaps
     assert (gap.start.timestamp(), gap.end.timestamp(), gap.why) == (T0 + 2, T0 + 6, "the connection broke")
 
 
-def test_who_goes_on_takes_up_the_notes_and_tells_of_the_gap(tmp_path: Path) -> None:
-    """From the last note on; without notes, from the start."""
-    first = made(tmp_path, 2)
-    live(first, PodTimeline(0, 0, 1, 2, 3))
+def test_a_restart_restores_the_notes_and_records_a_gap(tmp_path: Path) -> None:
+    """The gap begins at the last note, or at the start of the Run without notes."""
+    first = new_measurement(tmp_path, 2)
+    run_pod(first, PodTimeline(0, 0, 1, 2, 3))
     first.tick(T0 + 4, {})
     first.release()
-    second = made(tmp_path, 2)
+    second = new_measurement(tmp_path, 2)
     second.restore()
     for kind in (requests.POD, JOB):
         second.listing(kind)
@@ -153,55 +155,55 @@ def test_who_goes_on_takes_up_the_notes_and_tells_of_the_gap(tmp_path: Path) -> 
     second.listed(requests.POD, T0 + 20)
     for kind in (requests.POD, JOB):
         second.watch_resumed(kind, T0 + 20)
-    live(second, PodTimeline(1, 21, 22, 23, 24))
-    result = second.finish(Silent(), "Done")
+    run_pod(second, PodTimeline(1, 21, 22, 23, 24))
+    result = second.finish(UnreachableClient(), "Done")
     [gap] = result.gaps
     assert (gap.start.timestamp(), gap.end.timestamp(), gap.why) == (T0 + 4, T0 + 20, run_measurement.NOT_RUNNING)
     assert (result.pods.created, result.pods.completed) == (2, 2)
-    elsewhere = made(tmp_path / "elsewhere")
+    elsewhere = new_measurement(tmp_path / "elsewhere")
     elsewhere.restore()
-    [gap] = elsewhere.finish(Silent(), "Done").gaps
+    [gap] = elsewhere.finish(UnreachableClient(), "Done").gaps
     assert gap.start == START
 
 
-def test_a_run_that_is_retried_keeps_what_was_measured_before(tmp_path: Path) -> None:
-    """The time in which it was over is a gap of its own kind."""
-    first = made(tmp_path, 2)
-    live(first, PodTimeline(0, 0, 1, 2, 3))
+def test_a_retried_run_keeps_earlier_measurements(tmp_path: Path) -> None:
+    """The time before the retry is a gap with its own reason."""
+    first = new_measurement(tmp_path, 2)
+    run_pod(first, PodTimeline(0, 0, 1, 2, 3))
     first.tick(T0 + 4, {})
-    first.finish(Silent(), "Cancelled")
-    again = made(tmp_path, 2)
+    first.finish(UnreachableClient(), "Cancelled")
+    again = new_measurement(tmp_path, 2)
     again.restore()
     for kind in (requests.POD, JOB):
         again.watch_resumed(kind, T0 + 20)
-    result = again.finish(Silent(), "Done")
+    result = again.finish(UnreachableClient(), "Done")
     assert [gap.why for gap in result.gaps] == [run_measurement.BEFORE_RETRY]
     assert result.pods.completed == 1
 
 
-def test_what_is_left_is_the_result_the_pods_and_the_notes(tmp_path: Path) -> None:
-    """Judged when it is done, not when it was cancelled or goes on; with the schedulers' own times."""
-    run = made(tmp_path, expect={"failures": 0})
-    live(run, PodTimeline(0, 0, 1, 2, 3))
+def test_a_finished_run_stores_result_and_pods(tmp_path: Path) -> None:
+    """Gates are evaluated only for state Done; Scheduled Events are included."""
+    run = new_measurement(tmp_path, expect={"failures": 0})
+    run_pod(run, PodTimeline(0, 0, 1, 2, 3))
     run.tick(T0 + 4, {})
-    before = kept(tmp_path)
+    before = stored_result(tmp_path)
     assert (before.result().state, before.result().gates, list(before.pods())) == ("Running", (), [])
-    result = run.finish(Telling(), "Done")
-    assert kept(tmp_path).result() == result
+    result = run.finish(EventsClient(), "Done")
+    assert stored_result(tmp_path).result() == result
     assert ([gate.passed for gate in result.gates], result.state) == ([True], "Done")
-    [pod] = kept(tmp_path).pods()
+    [pod] = stored_result(tmp_path).pods()
     assert (pod.api["created"], pod.api["event"]) == (T0, T0 + 1.5)
-    assert made(tmp_path, expect={"failures": 0}).finish(Silent(), "Cancelled").gates == ()
+    assert new_measurement(tmp_path, expect={"failures": 0}).finish(UnreachableClient(), "Cancelled").gates == ()
 
 
-def test_a_shelf_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
-    """It is said once, and the Run is judged."""
+def test_a_result_store_error_does_not_end_the_run(tmp_path: Path) -> None:
+    """It is logged once, and gates are still evaluated."""
     (tmp_path / "lab").write_text("not a folder")
-    run = made(tmp_path, expect={"failures": 0})
-    live(run, PodTimeline(0, 0, 1, 2, 3))
-    with structlog.testing.capture_logs() as said:
+    run = new_measurement(tmp_path, expect={"failures": 0})
+    run_pod(run, PodTimeline(0, 0, 1, 2, 3))
+    with structlog.testing.capture_logs() as logs:
         for second in range(3):
             run.tick(T0 + second, {})
-        assert run.finish(Silent(), "Done").gates[0].passed
+        assert run.finish(UnreachableClient(), "Done").gates[0].passed
         run.release()
-    assert [each["event"] for each in said].count("result_not_stored") == 1
+    assert [entry["event"] for entry in logs].count("result_not_stored") == 1

@@ -1,37 +1,40 @@
-"""The objects of a Run that are no pods, one by one, as a Book tells them."""
+"""Workload times of a Run, as reported by a Collector."""
 
 from kwokfleet.measure.pods import EventType
-from tests.harness.pod_timelines import T0, PodTimeline, collector, condition, job
+from tests.harness.pod_timelines import T0, PodTimeline, condition, job, new_collector
 
 
-def test_every_job_is_told_with_its_times_and_owners_of_pods_that_are_none_of_the_run_are_not() -> None:
-    """Both clocks; what was not seen is not there."""
-    made = collector(2, "Job")
+def test_each_job_has_times_by_both_clocks() -> None:
+    """Only objects of the Run are reported; milestones that were not observed are absent."""
+    collector = new_collector(2, "Job")
     for index in range(2):
-        life = job(index, status={})
-        made.workload(EventType.ADDED, life, T0 + index)
-        for event in PodTimeline(index, 1, 2, 3, 4, owner=life).events():
-            made.pod(*event)
-    found = list(made.workloads())
-    assert [(each.kind, each.index, each.failed) for each in found] == [("Job", 0, False), ("Job", 1, False)]
-    assert found[0].seen == {"created": T0, "dispatched": T0 + 1.25, "started": T0 + 3.25}
-    assert "over" not in found[0].api
+        manifest = job(index, status={})
+        collector.workload(EventType.ADDED, manifest, T0 + index)
+        for event in PodTimeline(index, 1, 2, 3, 4, owner=manifest).events():
+            collector.pod(*event)
+    workloads = list(collector.workloads())
+    assert [(workload.kind, workload.index, workload.failed) for workload in workloads] == [
+        ("Job", 0, False),
+        ("Job", 1, False),
+    ]
+    assert workloads[0].seen == {"created": T0, "dispatched": T0 + 1.25, "started": T0 + 3.25}
+    assert "over" not in workloads[0].api
 
 
-def test_a_job_that_is_over_says_so_by_both_clocks() -> None:
-    """And one that failed, that it did."""
-    made = collector(1, "Job")
-    made.workload(EventType.ADDED, job(0), T0)
-    made.workload(EventType.MODIFIED, job(0, {"conditions": [condition("Failed", 9)]}), T0 + 9.5)
-    [found] = made.workloads()
-    assert (found.failed, found.seen["over"], found.api["over"]) == (True, T0 + 9.5, T0 + 9)
+def test_a_failed_job_has_an_end_time_by_both_clocks() -> None:
+    """It is reported as failed."""
+    collector = new_collector(1, "Job")
+    collector.workload(EventType.ADDED, job(0), T0)
+    collector.workload(EventType.MODIFIED, job(0, {"conditions": [condition("Failed", 9)]}), T0 + 9.5)
+    [workloads] = collector.workloads()
+    assert (workloads.failed, workloads.seen["over"], workloads.api["over"]) == (True, T0 + 9.5, T0 + 9)
 
 
-def test_what_never_ends_is_over_for_us_once_it_is_ready() -> None:
-    """As its completion is reckoned."""
-    made = collector(1, "Deployment", ends=False)
-    made.workload(EventType.ADDED, job(0, kind="Deployment"), T0)
+def test_a_workload_that_never_completes_is_over_when_ready() -> None:
+    """Its completion latency uses the same time."""
+    collector = new_collector(1, "Deployment", ends=False)
+    collector.workload(EventType.ADDED, job(0, kind="Deployment"), T0)
     ready = {"readyReplicas": 2, "conditions": [condition("Available", 5)]}
-    made.workload(EventType.MODIFIED, job(0, ready, kind="Deployment"), T0 + 5.5)
-    [found] = made.workloads()
-    assert found.seen == {"created": T0, "over": T0 + 5.5}
+    collector.workload(EventType.MODIFIED, job(0, ready, kind="Deployment"), T0 + 5.5)
+    [workloads] = collector.workloads()
+    assert workloads.seen == {"created": T0, "over": T0 + 5.5}
