@@ -1,11 +1,11 @@
-"""Fleet files in one style."""
+"""Formatting of Fleet files."""
 
 import pytest
 
 from kwokfleet.documents import formatter
 from kwokfleet.documents.problems import Problem
 
-MESSY = """\
+UNFORMATTED = """\
 apiVersion:   kwokfleet.dev/v1alpha1   \r
 kind: Fleet # a fleet\r
 spec:\r
@@ -22,7 +22,7 @@ spec:\r
 kind: KwokController\r
 """
 
-NEAT = """\
+FORMATTED = """\
 apiVersion: kwokfleet.dev/v1alpha1
 kind: Fleet # a fleet
 spec:
@@ -40,32 +40,32 @@ kind: KwokController
 """
 
 
-def test_looks_are_made_uniform_and_nothing_else() -> None:
+def test_only_whitespace_changes() -> None:
     """Indentation, spaces and line ends; comments, quotes, order and flow style stay."""
-    assert formatter.format_text("x", MESSY) == NEAT
+    assert formatter.format_text("x", UNFORMATTED) == FORMATTED
 
 
-def test_what_is_neat_stays() -> None:
-    """Formatting twice is formatting once."""
-    assert formatter.format_text("x", NEAT) == NEAT
+def test_a_formatted_file_does_not_change() -> None:
+    """Formatting is idempotent."""
+    assert formatter.format_text("x", FORMATTED) == FORMATTED
 
 
-def test_texts_of_several_lines_are_left_alone() -> None:
-    """A # inside is no comment, and blanks at the end of a line may be meant."""
+def test_block_scalars_do_not_change() -> None:
+    """A # inside is not a comment, and trailing spaces are content."""
     text = "a:\n  text: |\n    # not a comment\n      x   \n\n    end\n  # a comment\n  b: 1\n"
     assert formatter.format_text("x", text) == text
 
 
 @pytest.mark.parametrize("text", ["a: [\n", "a: 1\na: 2\n", "a: no\n"])
-def test_a_broken_file_is_left_as_it_is(text: str) -> None:
-    """Whoever mends it should find it as they wrote it."""
+def test_an_invalid_file_is_not_formatted(text: str) -> None:
+    """The result is a Problem."""
     assert isinstance(formatter.format_text("x", text), Problem)
 
 
-def test_a_comment_that_would_be_lost_stops_it() -> None:
-    """Better no change than a lost word."""
-    made = formatter.format_text("x", "a: 1\n...\n# the end\n")
-    assert isinstance(made, Problem) or "# the end" in made
+def test_no_comment_is_lost() -> None:
+    """A file is not formatted if a comment would be lost."""
+    formatted = formatter.format_text("x", "a: 1\n...\n# the end\n")
+    assert isinstance(formatted, Problem) or "# the end" in formatted
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "\n\n"])
@@ -74,7 +74,7 @@ def test_an_empty_file_stays_empty(text: str) -> None:
     assert formatter.format_text("x", text) == text.strip("\n") + ("\n" if text.strip() else "")
 
 
-def test_lines_put_out_of_use_stay_at_their_level() -> None:
-    """Whoever puts them back in use finds them where they belong."""
+def test_commented_out_lines_keep_their_indentation() -> None:
+    """They are valid when the comment sign is removed."""
     text = "a:\n  - name: x\n    # labels: {}\n  # - name: y\n# b: 1\nc: 2\n  # d: 3\n"
     assert formatter.format_text("x", text) == text.replace("  # d: 3", "# d: 3")

@@ -1,4 +1,4 @@
-"""What real pods teach: moments told state by state, steps between them, and the Lifecycle made of it."""
+"""Learning a Lifecycle from pod states."""
 
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,11 @@ from tests.harness import pod_states
 from tests.harness.pod_states import EPOCH, PodState
 
 Manifest = dict[str, Any]
-ABOUT = lifecycle_writer.Provenance("web", "namespace shop", "1.2.3")
+PROVENANCE = lifecycle_writer.Provenance("web", "namespace shop", "1.2.3")
 
 
-def told(*pods: list[Manifest]) -> LifecycleLearner:
-    """Return what pods teach whose states are known without the times at which they were received."""
+def learner_of(*pods: list[Manifest]) -> LifecycleLearner:
+    """Return a learner that observed pod states without times of receipt."""
     learner = LifecycleLearner()
     for states in pods:
         for state in states:
@@ -34,8 +34,8 @@ def told(*pods: list[Manifest]) -> LifecycleLearner:
     return learner
 
 
-def jobs(count: int = 200, failing: float = 0.1) -> list[list[Manifest]]:
-    """Return Jobs' pods that run for 30 s on average, some of which fail."""
+def job_pods(count: int = 200, failing: float = 0.1) -> list[list[Manifest]]:
+    """Return the states of Job pods that run for 30 s on average; some fail."""
     run, fails, start = SeededRandom("run"), SeededRandom("fails"), SeededRandom("start")
     return [
         list(
@@ -50,14 +50,14 @@ def jobs(count: int = 200, failing: float = 0.1) -> list[list[Manifest]]:
     ]
 
 
-def spans(learned: LearnedLifecycle) -> dict[str, tuple[object, int]]:
-    """Return the median of each step, and of how many pods."""
+def medians(learned: LearnedLifecycle) -> dict[str, tuple[object, int]]:
+    """Return the median and the sample size of each step."""
     return {name: (step.fit.sample.quantile(0.5), step.fit.sample.size) for name, step in learned.steps.items()}
 
 
-def test_jobs_give_all_steps_of_their_life() -> None:
-    """Constant ones are found to be, and how long they run is exponential; all of it by whole seconds."""
-    learned = told(*jobs()).result()
+def test_job_pods_give_all_steps() -> None:
+    """Constant steps are fitted as constants, the run time as exponential; the clock is the API's."""
+    learned = learner_of(*job_pods()).result()
     assert isinstance(learned.steps["create"].fit.shape, ConstantDistribution)
     assert learned.steps["create"].fit.shape.value == pytest.approx(2, abs=0.2)
     assert isinstance(learned.steps["complete"].fit.shape, ExponentialDistribution)
@@ -69,15 +69,15 @@ def test_jobs_give_all_steps_of_their_life() -> None:
     assert not learned.notes
 
 
-def test_the_last_states_alone_teach_nearly_as_much() -> None:
-    """As `kubectl get pods -o json` shows them: when a pod was Ready is lost, when it started is not."""
-    all_states = told(*jobs()).result()
-    last = told(*([states[-1]] for states in jobs())).result()
-    assert spans(last) == spans(all_states)
+def test_the_final_states_give_the_same_steps() -> None:
+    """`kubectl get pods -o json` shows only these; the start time of a pod is in its final state."""
+    all_states = learner_of(*job_pods()).result()
+    last = learner_of(*([states[-1]] for states in job_pods())).result()
+    assert medians(last) == medians(all_states)
 
 
-def test_times_of_receipt_are_used_where_they_are_known() -> None:
-    """They are exact to hundredths; a pod that was there before has none."""
+def test_times_of_receipt_are_preferred() -> None:
+    """They are exact to hundredths; pods of the initial list have none."""
     learner = LifecycleLearner()
     for index, start in enumerate(range(0, 1000, 100)):
         pod = PodState(f"seen-{index}", policy="Always")
@@ -93,46 +93,49 @@ def test_times_of_receipt_are_used_where_they_are_known() -> None:
         old.started(9)
         learner.observe("LISTED", old.ready(9))
     learned = learner.result()
-    assert spans(learned) == {"create": (pytest.approx(0.3, abs=0.05), 10), "ready": (pytest.approx(2.2, abs=0.05), 10)}
+    assert medians(learned) == {
+        "create": (pytest.approx(0.3, abs=0.05), 10),
+        "ready": (pytest.approx(2.2, abs=0.05), 10),
+    }
     assert {step.clock for step in learned.steps.values()} == {Clock.WATCH}
     assert learner.finished == learned.pods == 60
 
 
-def test_what_a_pod_was_when_it_was_first_seen_did_not_happen_then() -> None:
-    """A pod that gets a label which is watched for appears as if new."""
+def test_the_first_event_of_an_existing_pod_is_not_a_transition() -> None:
+    """A pod that gets the selected label is reported as ADDED."""
     learner = LifecycleLearner()
     pod = PodState("late", policy="Always")
     pod.bound(0)
     pod.creating(7)
     learner.observe("ADDED", pod.ready(10), EPOCH + 5000)
-    assert spans(learner.result()) == {"create": (7, 1), "ready": (3, 1)}
+    assert medians(learner.result()) == {"create": (7, 1), "ready": (3, 1)}
 
 
-def test_a_pod_that_was_restarted_before_teaches_nothing_of_its_start() -> None:
-    """What is written is when its containers started last."""
+def test_a_restarted_pod_gives_no_ready_step() -> None:
+    """Its status has only the last start of its containers."""
     pod = PodState("restarted", policy="Always")
     pod.bound(0)
     pod.creating(2)
     pod.started(5000, count=3)
-    assert spans(told([pod.ready(5003), pod.ready(5003)]).result()) == {"create": (2, 1)}
+    assert medians(learner_of([pod.ready(5003), pod.ready(5003)]).result()) == {"create": (2, 1)}
 
 
-def test_ready_lasts_until_the_probe_succeeds_and_complete_counts_from_then() -> None:
-    """A fake pod is Ready when it starts: both moments come when they should."""
+def test_ready_ends_with_the_probe_and_complete_starts_there() -> None:
+    """A fake pod is Ready when it starts, so both times are right."""
     pod = PodState("probed")
     states = [pod.bound(0), pod.creating(1), pod.started(4), pod.ready(14), pod.over(4, 20)]
-    assert spans(told(states).result()) == {"create": (1, 1), "ready": (13, 1), "complete": (6, 1)}
+    assert medians(learner_of(states).result()) == {"create": (1, 1), "ready": (13, 1), "complete": (6, 1)}
 
 
-def test_init_containers_are_a_step_of_their_own() -> None:
-    """Ready counts from their end."""
+def test_init_containers_are_a_separate_step() -> None:
+    """The ready step starts when they end."""
     pod = PodState("prepared", policy="Always", init=True)
     states = [pod.bound(0), pod.creating(1), pod.initialized(9), pod.started(11), pod.ready(11)]
-    assert spans(told(states).result()) == {"create": (1, 1), "init": (8, 1), "ready": (2, 1)}
+    assert medians(learner_of(states).result()) == {"create": (1, 1), "init": (8, 1), "ready": (2, 1)}
 
 
-def test_a_pod_that_was_deleted_neither_completed_nor_failed() -> None:
-    """Its end is somebody else's doing; how long it took to go is learnt."""
+def test_a_deleted_pod_neither_completed_nor_failed() -> None:
+    """Only the duration of its deletion is learned."""
     learner = LifecycleLearner()
     for index in range(10):
         pod = PodState(f"gone-{index}", policy="Always")
@@ -144,23 +147,23 @@ def test_a_pod_that_was_deleted_neither_completed_nor_failed() -> None:
         learner.observe("MODIFIED", pod.over(2, 53, 143, "Error"), EPOCH + 53.2)
         learner.observe("DELETED", pod.now, EPOCH + 53.4)
     learned = learner.result()
-    assert spans(learned)["delete"] == (pytest.approx(3.4, abs=0.05), 10)
+    assert medians(learned)["delete"] == (pytest.approx(3.4, abs=0.05), 10)
     assert not learned.steps.keys() & {"complete", "fail", "every"}
     assert learned.fails is None
     assert "ended by deletion: 10 pods" in learned.notes[0]
 
 
-def test_a_recording_knows_how_long_a_deletion_took_by_the_end_of_the_containers() -> None:
-    """When it was received, nobody wrote down."""
+def test_without_times_of_receipt_a_deletion_ends_with_the_containers() -> None:
+    """A recording has no other time."""
     pod = PodState("gone", policy="Always")
     states = [pod.bound(0), pod.creating(1), pod.started(2), pod.ready(2), pod.deleting(50), pod.over(2, 53, 143)]
-    learner = told(states)
+    learner = learner_of(states)
     learner.observe("DELETED", states[-1])
-    assert spans(learner.result())["delete"] == (3, 1)
+    assert medians(learner.result())["delete"] == (3, 1)
 
 
-def looping(name: str) -> list[Manifest]:
-    """Return the states of a pod whose container runs for 4 s and waits for 10 s, three times."""
+def crash_loop_states(name: str) -> list[Manifest]:
+    """Return the states of a pod that three times runs for 4 s and waits for 10 s."""
     pod = PodState(name, policy="Always")
     states = [pod.bound(0), pod.creating(1)]
     for count, start in enumerate((2, 16, 30)):
@@ -171,40 +174,42 @@ def looping(name: str) -> list[Manifest]:
 
 
 def test_crash_loops_become_restarts() -> None:
-    """How long containers run, and wait, each time; told twice is counted once."""
-    learner = told(looping("a"), looping("b"), looping("a"))
+    """Run times and backoffs are fitted; a repeated state counts once."""
+    learner = learner_of(crash_loop_states("a"), crash_loop_states("b"), crash_loop_states("a"))
     learned = learner.result()
-    assert spans(learned) == {"create": (1, 2), "ready": (1, 2), "every": (4, 6), "backoff": (10, 4)}
-    made = lifecycle_writer.lifecycle(learned, "web")["pod"]["restart"]
-    assert made == {"every": "4s", "backoff": "10s", "reason": "Segfault", "exitCode": 139}
+    assert medians(learned) == {"create": (1, 2), "ready": (1, 2), "every": (4, 6), "backoff": (10, 4)}
+    restart = lifecycle_writer.lifecycle(learned, "web")["pod"]["restart"]
+    assert restart == {"every": "4s", "backoff": "10s", "reason": "Segfault", "exitCode": 139}
 
 
-def test_crashes_of_a_few_pods_are_said_and_left_out() -> None:
-    """A Lifecycle would let all pods crash."""
-    learned = told(looping("a"), *(looping(f"fine-{index}")[:3] for index in range(5))).result()
+def test_crashes_of_few_pods_are_only_noted() -> None:
+    """A Lifecycle would make all pods crash."""
+    learned = learner_of(
+        crash_loop_states("a"), *(crash_loop_states(f"fine-{index}")[:3] for index in range(5))
+    ).result()
     assert learned.crashes is None
     assert "every" not in learned.steps
     assert "containers of 1 pod crashed" in learned.notes[0]
 
 
-def test_pods_that_still_run_are_said() -> None:
-    """What is over by now may be the shorter half."""
-    learned = told(*jobs(20, failing=0), *(states[:4] for states in jobs(50)[20:])).result()
+def test_running_pods_are_noted() -> None:
+    """The finished pods may be the faster ones."""
+    learned = learner_of(*job_pods(20, failing=0), *(states[:4] for states in job_pods(50)[20:])).result()
     assert "still running at the end: 30 pods" in learned.notes[0]
 
 
-def test_clocks_that_differ_make_no_negative_times() -> None:
-    """They count as no time, and it is said how many."""
+def test_negative_durations_count_as_zero() -> None:
+    """Clocks may differ; the number of such pods is reported."""
     pods = [PodState(f"p{index}") for index in range(9)]
-    learned = told(*([pod.bound(10), pod.creating(7)] for pod in pods)).result()
-    assert spans(learned)["create"][1] == learned.steps["create"].backwards == 9
+    learned = learner_of(*([pod.bound(10), pod.creating(7)] for pod in pods)).result()
+    assert medians(learned)["create"][1] == learned.steps["create"].backwards == 9
     assert learned.steps["create"].fit.shape == ConstantDistribution(0)
     assert "clocks differ" in lifecycle_writer.fit_summary(learned.steps["create"])
 
 
-def test_pods_without_a_node_teach_nothing() -> None:
-    """But it is said that there were some."""
-    learned = told([PodState("pending").now]).result()
+def test_pods_without_a_node_are_only_noted() -> None:
+    """They give no steps."""
+    learned = learner_of([PodState("pending").now]).result()
     assert not learned.steps
     assert "1 of 1 pod had no node" in learned.notes[0]
 
@@ -217,30 +222,30 @@ json_values = st.recursive(
 
 
 @given(st.data())
-def test_what_is_no_pod_is_refused_and_changes_nothing(data: st.DataObject) -> None:
-    """Any field may hold anything: it is taken, or refused with a ValueError, and the rest is learnt as before."""
-    states = jobs(1)[0]
-    learner, plain = told(states), told(states)
+def test_an_invalid_pod_is_rejected_without_side_effects(data: st.DataObject) -> None:
+    """Any value in any field is accepted, or raises ValueError and leaves the result unchanged."""
+    states = job_pods(1)[0]
+    learner, reference = learner_of(states), learner_of(states)
     part = data.draw(st.sampled_from(["metadata", "spec", "status"]))
     key = data.draw(st.sampled_from([*states[-1][part], "conditions", "containerStatuses", "deletionTimestamp"]))
     broken = {**states[-1], part: {**states[-1][part], key: data.draw(json_values)}}
     try:
         learner.observe("MODIFIED", broken)
     except ValueError:
-        assert learner.result() == plain.result()
+        assert learner.result() == reference.result()
 
 
-# written down
+# the written Lifecycle
 
 
-def everything() -> list[LearnedLifecycle]:
-    """Return lessons that differ in what they hold."""
+def learned_lifecycles() -> list[LearnedLifecycle]:
+    """Return learned Lifecycles with different steps."""
     return [
-        told(*jobs()).result(),
-        told(*jobs(5)).result(),
-        told(looping("a"), looping("b")).result(),
-        told(*(states[:3] for states in jobs(10))).result(),
-        told(*jobs(9, failing=1)).result(),
+        learner_of(*job_pods()).result(),
+        learner_of(*job_pods(5)).result(),
+        learner_of(crash_loop_states("a"), crash_loop_states("b")).result(),
+        learner_of(*(states[:3] for states in job_pods(10))).result(),
+        learner_of(*job_pods(9, failing=1)).result(),
     ]
 
 
@@ -252,21 +257,21 @@ LIBRARY: lifecycles.Library = {
 }
 
 
-@pytest.mark.parametrize("learned", everything(), ids=range(5))
-def test_what_is_written_is_a_lifecycle_that_kwok_can_play(learned: LearnedLifecycle) -> None:
-    """The text says what the value says, it is valid, and its Stages pass the linter."""
-    [entry] = YAML(typ="safe", pure=True).load(lifecycle_writer.lifecycle_text(learned, ABOUT))["lifecycles"]
+@pytest.mark.parametrize("learned", learned_lifecycles(), ids=range(5))
+def test_the_written_lifecycle_is_valid(learned: LearnedLifecycle) -> None:
+    """It equals the value, and its Stages pass the linter."""
+    [entry] = YAML(typ="safe", pure=True).load(lifecycle_writer.lifecycle_text(learned, PROVENANCE))["lifecycles"]
     assert entry == lifecycle_writer.lifecycle(learned, "web")
-    made = lifecycle_api.Lifecycle.model_validate(entry)
-    for stage in lifecycles.stages("lab", made, LIBRARY, lease=True):
+    lifecycle = lifecycle_api.Lifecycle.model_validate(entry)
+    for stage in lifecycles.stages("lab", lifecycle, LIBRARY, lease=True):
         assert rules.check(stage) == []
 
 
-@pytest.mark.parametrize("learned", everything(), ids=range(5))
-def test_a_whole_fleet_is_valid_and_in_style(learned: LearnedLifecycle, tmp_path: Path) -> None:
-    """Without a warning."""
+@pytest.mark.parametrize("learned", learned_lifecycles(), ids=range(5))
+def test_the_written_fleet_is_valid_and_formatted(learned: LearnedLifecycle, tmp_path: Path) -> None:
+    """It loads without a Problem."""
     file = tmp_path / "learnt.yaml"
-    file.write_text(lifecycle_writer.fleet_text(learned, ABOUT, "learnt"))
+    file.write_text(lifecycle_writer.fleet_text(learned, PROVENANCE, "learnt"))
     loaded = loader.Loader().load(file)
     assert not loaded.problems
     [fleet] = loaded.tree.fleets
@@ -280,22 +285,22 @@ def test_a_whole_fleet_is_valid_and_in_style(learned: LearnedLifecycle, tmp_path
     st.text(max_size=30),
     st.integers(-5, 2**31),
 )
-def test_whatever_was_seen_can_be_written(times: list[tuple[float, float]], reason: str, code: int) -> None:
-    """Any duration, any reason, any exit code becomes a valid Lifecycle, and comments stay comments."""
+def test_any_observation_gives_a_valid_lifecycle(times: list[tuple[float, float]], reason: str, code: int) -> None:
+    """For any duration, reason and exit code; text in comments stays in comments."""
     pods = []
     for index, (start, run) in enumerate(times):
         pod = PodState(f"p{index}")
         states = [pod.bound(start), pod.creating(start), pod.started(start)]
         pods.append([*states, pod.over(start, start + run, code, reason)])
-    learned = told(*pods).result()
+    learned = learner_of(*pods).result()
     text = lifecycle_writer.lifecycle_text(learned, lifecycle_writer.Provenance("web", f"{reason}\nname: x", "1"))
     [entry] = YAML(typ="safe", pure=True).load(text)["lifecycles"]
     lifecycle_api.Lifecycle.model_validate(entry)
 
 
 @pytest.mark.parametrize(
-    ("given_text", "name"), [("web", "web"), ("App_Name/V2", "app-name-v2"), ("--", "learnt"), ("x" * 99, "x" * 30)]
+    ("text", "name"), [("web", "web"), ("App_Name/V2", "app-name-v2"), ("--", "learnt"), ("x" * 99, "x" * 30)]
 )
-def test_a_name_is_made_of_anything(given_text: str, name: str) -> None:
-    """It is one that a Lifecycle may have."""
-    assert lifecycle_writer.lifecycle_name(given_text) == name
+def test_any_text_gives_a_valid_lifecycle_name(text: str, name: str) -> None:
+    """Invalid characters are replaced, and the length is limited."""
+    assert lifecycle_writer.lifecycle_name(text) == name
