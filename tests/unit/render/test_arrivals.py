@@ -14,7 +14,7 @@ from kwokfleet.render.seeded_random import SeededRandom
 
 
 def seconds(trace: Sequence[float] = (), **fields: Any) -> list[float]:  # noqa: ANN401  # any part of a file
-    """Return when a Wave's objects are due."""
+    """Return the due times of a Wave's objects, in seconds."""
     wave = wave_api.Wave.model_validate({"name": "w", "template": {}, **fields})
     return [
         round(offset.total_seconds(), 3)
@@ -22,8 +22,8 @@ def seconds(trace: Sequence[float] = (), **fields: Any) -> list[float]:  # noqa:
     ]
 
 
-def test_arrivals() -> None:
-    """Each kind, to the instant."""
+def test_each_kind_of_arrivals_has_exact_due_times() -> None:
+    """Also with a trace and its speed."""
     assert seconds(count=3) == [0, 0, 0]
     assert seconds() == [0]
     assert seconds(count=4, arrivals={"rate": "2/s"}) == [0, 0.5, 1, 1.5]
@@ -35,27 +35,27 @@ def test_arrivals() -> None:
     assert seconds([0.0, 2.0, 5.0], arrivals={"trace": {"file": "x", "speed": 2}}) == [0, 1, 2.5]
 
 
-def test_a_ramp_s_rate_grows_evenly() -> None:
-    """From 0.1 to 10 per second over 100 seconds: the area under the line has arrived, and then 10 go on per second."""
-    found = seconds(duration="110s", arrivals={"ramp": {"from": "0.1/s", "to": "10/s", "over": "100s"}})
-    assert len([each for each in found if each < 50]) == pytest.approx((0.1 + 5.05) / 2 * 50, abs=1)
-    assert len([each for each in found if each < 100]) == pytest.approx((0.1 + 10) / 2 * 100, abs=1)
-    assert len([each for each in found if each >= 100]) == 100
+def test_the_rate_of_a_ramp_is_linear() -> None:
+    """The number of objects is the integral of the rate; the last rate continues after the ramp."""
+    offsets = seconds(duration="110s", arrivals={"ramp": {"from": "0.1/s", "to": "10/s", "over": "100s"}})
+    assert len([offset for offset in offsets if offset < 50]) == pytest.approx((0.1 + 5.05) / 2 * 50, abs=1)
+    assert len([offset for offset in offsets if offset < 100]) == pytest.approx((0.1 + 10) / 2 * 100, abs=1)
+    assert len([offset for offset in offsets if offset >= 100]) == 100
     falling = seconds(duration="100s", arrivals={"ramp": {"from": "10/s", "to": "0.1/s", "over": "100s"}})
     assert len(falling) == pytest.approx(505, abs=1)
 
 
-def test_poisson_arrivals_have_the_rate_and_no_memory() -> None:
-    """Mean and variance of the gaps are those of an exponential distribution."""
-    found = seconds(count=20_000, arrivals={"poisson": "20/s"})
-    gaps = [second - first for first, second in pairwise(found)]
+def test_poisson_arrivals_have_exponential_gaps() -> None:
+    """Mean and variance are those of an exponential distribution."""
+    offsets = seconds(count=20_000, arrivals={"poisson": "20/s"})
+    gaps = [second - first for first, second in pairwise(offsets)]
     mean = sum(gaps) / len(gaps)
     assert mean == pytest.approx(0.05, rel=0.03)
     assert sum((gap - mean) ** 2 for gap in gaps) / len(gaps) == pytest.approx(0.05**2, rel=0.08)
 
 
-def test_arrivals_never_go_back() -> None:
-    """Due times are in order."""
+def test_due_times_are_sorted() -> None:
+    """For random, linear and burst arrivals."""
     for fields in (
         {"poisson": "5/s"},
         {"ramp": {"from": "9/s", "to": "1/s", "over": "20s"}},
@@ -66,13 +66,15 @@ def test_arrivals_never_go_back() -> None:
         assert len(offsets) == 500
 
 
-def test_a_changing_rate_may_be_random_too() -> None:
-    """As many as without chance, in the long run, and at other times."""
-    even = seconds(duration="200s", arrivals={"ramp": {"from": "1/s", "to": "50/s", "over": "200s"}})
-    chance = seconds(duration="200s", arrivals={"ramp": {"from": "1/s", "to": "50/s", "over": "200s"}, "random": True})
-    assert len(chance) == pytest.approx(len(even), rel=0.06)
-    assert chance == sorted(chance)
-    assert chance[:100] != even[:100]
+def test_a_random_ramp_has_the_same_number_of_objects() -> None:
+    """On average; the due times differ."""
+    regular = seconds(duration="200s", arrivals={"ramp": {"from": "1/s", "to": "50/s", "over": "200s"}})
+    random_offsets = seconds(
+        duration="200s", arrivals={"ramp": {"from": "1/s", "to": "50/s", "over": "200s"}, "random": True}
+    )
+    assert len(random_offsets) == pytest.approx(len(regular), rel=0.06)
+    assert random_offsets == sorted(random_offsets)
+    assert random_offsets[:100] != regular[:100]
 
 
 RATES = st.floats(0.01, 300, allow_subnormal=False)
@@ -91,7 +93,7 @@ ARRIVALS = st.one_of(
     st.none() | st.integers(1, 9).map("{}s".format),
     st.lists(st.integers(0, 30), max_size=20),
 )
-def test_the_number_of_objects_is_that_of_the_due_times(
+def test_object_count_is_the_number_of_due_times(
     arrivals_fields: dict[str, Any] | None, count: int | None, duration: str | None, recorded: list[int]
 ) -> None:
     """A Run is done when all of them are submitted."""

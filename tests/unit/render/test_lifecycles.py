@@ -1,4 +1,4 @@
-"""Lifecycles into kwok Stages."""
+"""Rendering of Lifecycles to kwok Stages."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ LIBRARY: lifecycles.Library = {
     if isinstance(document.value, dict)
 }
 
-EVERYTHING: list[dict[str, Any]] = [
+LIFECYCLES: list[dict[str, Any]] = [
     {"pod": {}},
     {"pod": {"create": "0.1s..0.5s", "ready": "10s..11s", "complete": "args", "delete": "1s"}},
     {
@@ -40,67 +40,69 @@ EVERYTHING: list[dict[str, Any]] = [
 ]
 
 
-def compiled(lifecycle: dict[str, Any], *, lease: bool = True) -> dict[str, Manifest]:
-    """Return a Lifecycle's Stages by their part."""
-    made = lifecycles.stages(
+def stages_by_part(lifecycle: dict[str, Any], *, lease: bool = True) -> dict[str, Manifest]:
+    """Return the Stages of a Lifecycle by part."""
+    stages = lifecycles.stages(
         "lab", lifecycle_api.Lifecycle.model_validate({"name": "l", **lifecycle}), LIBRARY, lease=lease
     )
-    return {stage["metadata"]["name"].removeprefix("lab-l-"): stage for stage in made}
+    return {stage["metadata"]["name"].removeprefix("lab-l-"): stage for stage in stages}
 
 
 def delay_of(stage: Manifest, pod: Manifest, field: str = "durationFrom") -> float:
-    """Return the seconds that kwok would wait, by the jq that it would run."""
+    """Return the delay in seconds, by the jq expression of the Stage."""
     expression = stage["spec"]["delay"][field]["jq"]["expression"]
     text: str = jq.compile(expression).input_value(pod).first()
     return float(text.removesuffix("s"))
 
 
 @pytest.mark.parametrize("lease", [True, False])
-@pytest.mark.parametrize("lifecycle", EVERYTHING, ids=str)
-def test_what_is_compiled_passes_the_linter(lifecycle: dict[str, Any], lease: bool) -> None:  # noqa: FBT001  # a column of the table
-    """Nothing that would crash, wedge or surprise kwok comes out."""
-    for stage in compiled(lifecycle, lease=lease).values():
+@pytest.mark.parametrize("lifecycle", LIFECYCLES, ids=str)
+def test_rendered_stages_pass_the_linter(lifecycle: dict[str, Any], lease: bool) -> None:  # noqa: FBT001  # a column of the table
+    """They neither crash nor block kwok."""
+    for stage in stages_by_part(lifecycle, lease=lease).values():
         assert rules.check(stage) == []
 
 
-@pytest.mark.parametrize("lifecycle", EVERYTHING, ids=str)
-def test_stages_act_on_their_own_objects_only(lifecycle: dict[str, Any]) -> None:
-    """Each is scoped by the label that pools and waves put on what they make."""
-    for stage in compiled(lifecycle).values():
+@pytest.mark.parametrize("lifecycle", LIFECYCLES, ids=str)
+def test_stages_select_only_objects_of_their_lifecycle(lifecycle: dict[str, Any]) -> None:
+    """By the label that pools and Waves set."""
+    for stage in stages_by_part(lifecycle).values():
         assert stage["spec"]["selector"]["matchLabels"] == {"kwokfleet.dev/lifecycle": "lab.l"}
         assert "next" not in stage["spec"]
         assert stage["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "kwokfleet"
 
 
-def test_the_library_leaves_them_alone() -> None:
-    """No set that acts at large matches an object with a Lifecycle."""
+def test_default_stages_exclude_objects_with_a_lifecycle() -> None:
+    """No default set matches the label."""
     for name in ("node-fast-initialize", "pod-fast-ready", "pod-general-create", "job-complete", "pod-recover-ready"):
         keys = [entry["jq"]["key"] for entry in LIBRARY[name]["spec"]["selector"]["matchExpressions"]]
         assert '.metadata.labels["kwokfleet.dev/lifecycle"]' in keys
 
 
-def test_failing_and_completing_share_one_die() -> None:
-    """The weights are in the ratio of the probabilities, and whoever has none is left out."""
-    both = compiled({"pod": {"complete": "1s", "fail": {"probability": 0.02}}})
+def test_the_weights_of_fail_and_complete_follow_the_probability() -> None:
+    """A part with probability 0 has no Stage."""
+    both = stages_by_part({"pod": {"complete": "1s", "fail": {"probability": 0.02}}})
     assert (both["fail"]["spec"]["weight"], both["complete"]["spec"]["weight"]) == (200, 9800)
-    assert "complete" not in compiled({"pod": {"complete": "1s", "fail": {"probability": 1}}})
-    assert "fail" not in compiled({"pod": {"complete": "1s", "fail": {"probability": 0}}})
-    assert compiled({"pod": {"complete": "1s", "fail": {"probability": "0.001%"}}})["fail"]["spec"]["weight"] == 1
+    assert "complete" not in stages_by_part({"pod": {"complete": "1s", "fail": {"probability": 1}}})
+    assert "fail" not in stages_by_part({"pod": {"complete": "1s", "fail": {"probability": 0}}})
+    assert stages_by_part({"pod": {"complete": "1s", "fail": {"probability": "0.001%"}}})["fail"]["spec"]["weight"] == 1
 
 
-def test_only_pods_of_jobs_complete_unless_told_otherwise() -> None:
-    """And pods of others do not fail in their place."""
+def test_only_job_pods_complete_unless_when_is_always() -> None:
+    """The same holds for fail."""
     for part in ("complete", "fail"):
-        for when, asked in (("job", True), ("always", False)):
-            stage = compiled({"pod": {"complete": {"after": "1s", "when": when}, "fail": {"probability": 0.5}}})[part]
-            assert ("ownerReferences" in str(stage["spec"]["selector"])) is asked
+        for when, jobs_only in (("job", True), ("always", False)):
+            stage = stages_by_part({"pod": {"complete": {"after": "1s", "when": when}, "fail": {"probability": 0.5}}})[
+                part
+            ]
+            assert ("ownerReferences" in str(stage["spec"]["selector"])) is jobs_only
 
 
 STARTED = "2026-01-01T00:00:00Z"
 
 
 def pod(*args: str, annotations: dict[str, str] | None = None) -> Manifest:
-    """Return a pod that has been running since long ago, as kwok sees it."""
+    """Return a pod that started long ago."""
     running = {"state": {"running": {"startedAt": STARTED}}}
     return {
         "metadata": {"annotations": annotations or {}},
@@ -113,24 +115,24 @@ def pod(*args: str, annotations: dict[str, str] | None = None) -> Manifest:
     ("args", "seconds"),
     [(("sleep", "10s"), 10), (("sleep", "10"), 10), (("sleep", "1m30s"), 90), (("sleep", "0.5"), 0.5), (("true",), 0)],
 )
-def test_args_say_how_long(args: tuple[str, ...], seconds: float) -> None:
-    """As `sleep` reads them; measured against a pod that does not sleep at all."""
-    complete = compiled({"pod": {"complete": "args"}})["complete"]
+def test_args_set_the_run_time(args: tuple[str, ...], seconds: float) -> None:
+    """With the syntax of `sleep`; compared with `sleep 0`."""
+    complete = stages_by_part({"pod": {"complete": "args"}})["complete"]
     assert delay_of(complete, pod(*args)) - delay_of(complete, pod("sleep", "0")) == pytest.approx(seconds, abs=0.2)
 
 
-def test_who_sleeps_for_ever_never_completes() -> None:
-    """`sleep infinity` is no sleep of 0 seconds."""
-    entries = compiled({"pod": {"complete": "args"}})["complete"]["spec"]["selector"]["matchExpressions"]
-    [entry] = [each["jq"] for each in entries if "inf" in each["jq"]["key"]]
+def test_sleep_infinity_never_completes() -> None:
+    """It is not a sleep of 0 seconds."""
+    entries = stages_by_part({"pod": {"complete": "args"}})["complete"]["spec"]["selector"]["matchExpressions"]
+    [entry] = [expression["jq"] for expression in entries if "inf" in expression["jq"]["key"]]
     assert entry["operator"] == "NotIn"
     assert jq.compile(entry["key"]).input_value(pod("sleep", "infinity")).first() is True
     assert jq.compile(entry["key"]).input_value(pod("sleep", "10")).first() is False
 
 
-def test_long_delays_are_reckoned_from_what_the_status_keeps() -> None:
-    """A restart of kwok, or a change of the pod, does not start them again: what is long over is due at once."""
-    stages = compiled({"pod": {"ready": "10s..11s", "complete": "1h", "create": "2s"}})
+def test_long_delays_count_from_times_in_the_status() -> None:
+    """A restart of kwok or a change of the pod does not restart them; an elapsed delay is due at once."""
+    stages = stages_by_part({"pod": {"ready": "10s..11s", "complete": "1h", "create": "2s"}})
     assert delay_of(stages["ready"], pod()) < 0
     assert delay_of(stages["ready"], pod(), "jitterDurationFrom") - delay_of(stages["ready"], pod()) == pytest.approx(
         1, abs=0.2
@@ -139,9 +141,9 @@ def test_long_delays_are_reckoned_from_what_the_status_keeps() -> None:
     assert stages["create"]["spec"]["delay"] == {"durationMilliseconds": 2000}
 
 
-def test_an_annotation_says_how_long_or_when() -> None:
-    """A duration counts from the start, an instant stands for itself, and nothing means the usual."""
-    complete = compiled({"pod": {"complete": {"annotation": "x"}}})["complete"]
+def test_an_annotation_sets_the_run_time_or_the_end() -> None:
+    """A duration counts from the start, a timestamp is absolute; without the annotation, the default applies."""
+    complete = stages_by_part({"pod": {"complete": {"annotation": "x"}}})["complete"]
     program = jq.compile(complete["spec"]["delay"]["durationFrom"]["jq"]["expression"])
     assert delay_of(complete, pod(annotations={"x": "90s"})) - delay_of(
         complete, pod(annotations={"x": "0s"})
@@ -150,19 +152,19 @@ def test_an_annotation_says_how_long_or_when() -> None:
     assert program.input_value(pod()).all() == []
 
 
-def test_a_drawn_delay_falls_back_to_its_middle() -> None:
-    """For pods that carry the label but were not made by a wave."""
+def test_a_random_delay_defaults_to_its_mean() -> None:
+    """For pods with the label that no Wave created."""
     assert (
-        compiled({"pod": {"complete": {"exponential": {"mean": "60s"}}}})["complete"]["spec"]["delay"][
+        stages_by_part({"pod": {"complete": {"exponential": {"mean": "60s"}}}})["complete"]["spec"]["delay"][
             "durationMilliseconds"
         ]
         == 60_000
     )
 
 
-def test_what_is_said_cannot_break_out_of_the_template() -> None:
-    """A reason is a text, whatever it contains."""
-    fail = compiled(
+def test_a_reason_is_escaped_in_the_template() -> None:
+    """Any text is allowed."""
+    fail = stages_by_part(
         {"pod": {"complete": "1s", "fail": {"probability": 0.5, "reason": '"}} {{ .spec', "exitCode": 137}}}
     )["fail"]
     template = fail["spec"]["steps"][0]["patch"]["template"]
@@ -170,16 +172,16 @@ def test_what_is_said_cannot_break_out_of_the_template() -> None:
     assert '"pod-container-running-failed.stage.kwok.x-k8s.io/exit-code" "137"' in template
 
 
-def test_nodes_fail_as_often_as_they_should() -> None:
-    """With each heartbeat the die decides; over many, failures come once in the time that was asked for."""
-    stages = compiled({"node": {"notReady": {"every": "10h", "for": "5m"}}})
+def test_node_failures_have_the_configured_mean_interval() -> None:
+    """Each heartbeat draws; the weights give the interval."""
+    stages = stages_by_part({"node": {"notReady": {"every": "10h", "for": "5m"}}})
     share = stages["fail"]["spec"]["weight"] / lifecycles.TOTAL_WEIGHT
     period = lifecycles.HEARTBEAT_WITH_LEASE.total_seconds()
     assert period * (1 - share) / share + period / 2 == pytest.approx(36_000, rel=0.03)
     assert stages["fail"]["spec"]["weight"] + stages["beat"]["spec"]["weight"] == lifecycles.TOTAL_WEIGHT
 
 
-def test_without_leases_the_status_is_renewed_in_time() -> None:
+def test_without_leases_heartbeats_are_more_frequent() -> None:
     """Every 20 to 25 seconds instead of every ten minutes."""
-    assert compiled({"node": {}}, lease=False)["beat"]["spec"]["delay"]["jitterDurationMilliseconds"] == 25_000
-    assert compiled({"node": {}}, lease=True)["beat"]["spec"]["delay"]["jitterDurationMilliseconds"] == 610_000
+    assert stages_by_part({"node": {}}, lease=False)["beat"]["spec"]["delay"]["jitterDurationMilliseconds"] == 25_000
+    assert stages_by_part({"node": {}}, lease=True)["beat"]["spec"]["delay"]["jitterDurationMilliseconds"] == 610_000

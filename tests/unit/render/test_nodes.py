@@ -1,4 +1,4 @@
-"""Fake nodes, the same every time."""
+"""Rendering of nodes."""
 
 import ipaddress
 import itertools
@@ -21,7 +21,7 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def pool(**fields: Any) -> NodePool:  # noqa: ANN401  # any part of a file
-    """Return a pool as a file has it."""
+    """Return a NodePool."""
     return NodePool.model_validate({"name": "gpu", "replicas": 3, **fields})
 
 
@@ -32,8 +32,8 @@ def rendered(count: int, templates: tuple[Manifest, ...] = (), **fields: Any) ->
 
 def labels(node: Manifest, key: str) -> str | None:
     """Return a node's label."""
-    found: str | None = node["metadata"]["labels"].get(key)
-    return found
+    value: str | None = node["metadata"]["labels"].get(key)
+    return value
 
 
 def test_a_plain_pool_has_everything_a_fake_node_needs() -> None:
@@ -54,16 +54,16 @@ def test_names_follow_the_pattern() -> None:
     ]
 
 
-def test_the_fake_taint_can_be_left_out() -> None:
-    """Real pods may land there then, and taints of one's own stay."""
+def test_taint_false_omits_the_fake_taint() -> None:
+    """Other taints of the pool stay."""
     assert "taints" not in rendered(1, taint=False)[0]["spec"]
     assert rendered(1, taint=False, taints=["a=b:NoExecute"])[0]["spec"]["taints"] == [
         {"key": "a", "value": "b", "effect": "NoExecute"}
     ]
 
 
-def test_any_resource_is_a_resource() -> None:
-    """GPUs and extended resources are capacity and allocatable alike."""
+def test_extended_resources_are_capacity_and_allocatable() -> None:
+    """Also GPUs."""
     status = rendered(1, resources={"nvidia.com/gpu": 8, "example.com/camera": 2, "cpu": "1500m"})[0]["status"]
     assert status["capacity"] == status["allocatable"]
     assert status["capacity"] == {
@@ -76,29 +76,29 @@ def test_any_resource_is_a_resource() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(3,), (3, 2), (2, 2), (4, 2), (2, 4), (3, 5), (6, 4)])
-def test_zones_are_dealt_out_evenly(sizes: tuple[int, ...]) -> None:
-    """Each key by itself is even after any number of nodes, and all combinations come up equally often."""
+def test_spread_labels_are_distributed_evenly(sizes: tuple[int, ...]) -> None:
+    """Each key for any number of nodes, and all combinations."""
     spread = {f"k{number}": [f"v{value}" for value in range(size)] for number, size in enumerate(sizes)}
-    made = rendered(120, spread=spread)
+    pool_nodes = rendered(120, spread=spread)
     for count in (1, 2, 5, 7, 24, 119, 120):
         for key, values in spread.items():
-            counts = Counter(labels(node, key) for node in made[:count])
+            counts = Counter(labels(node, key) for node in pool_nodes[:count])
             assert max(counts.values()) - min(counts[value] for value in values) <= 2
-    combinations = Counter(tuple(labels(node, key) for key in spread) for node in made)
+    combinations = Counter(tuple(labels(node, key) for key in spread) for node in pool_nodes)
     assert len(combinations) == math.prod(sizes)
     assert max(combinations.values()) - min(combinations.values()) <= 1
 
 
-def test_scaling_moves_no_node() -> None:
-    """A node is the same whatever the number of its neighbours."""
+def test_scaling_does_not_change_existing_nodes() -> None:
+    """A node does not depend on the number of nodes."""
     many = rendered(200, spread={ZONE: ["a", "b", "c"]}, podCIDR="10.64.0.0/12")
     assert many[:50] == rendered(50, spread={ZONE: ["a", "b", "c"]}, podCIDR="10.64.0.0/12")
 
 
 def test_pod_networks_are_disjoint_and_large_enough() -> None:
-    """Each node has a network of its own inside the pool's, with room for its pods."""
-    made = rendered(300, podCIDR="10.64.0.0/10", resources={"pods": 500})
-    networks = [ipaddress.ip_network(node["spec"]["podCIDR"]) for node in made]
+    """Each node has a subnet of the pool's podCIDR, with an address for each pod."""
+    pool_nodes = rendered(300, podCIDR="10.64.0.0/10", resources={"pods": 500})
+    networks = [ipaddress.ip_network(node["spec"]["podCIDR"]) for node in pool_nodes]
     assert all(network.num_addresses >= 500 for network in networks)
     assert all(network.subnet_of(ipaddress.ip_network("10.64.0.0/10")) for network in networks)  # type: ignore[arg-type]  # IPv4 both
     assert not any(first.overlaps(second) for first, second in itertools.pairwise(networks))
@@ -106,8 +106,8 @@ def test_pod_networks_are_disjoint_and_large_enough() -> None:
     assert rendered(2, podCIDR="fd00::/32")[1]["spec"]["podCIDRs"] == ["fd00:0:0:1::/64"]
 
 
-def test_a_static_template_lies_over_a_file_s_and_the_short_form_over_both() -> None:
-    """Maps merge, taints merge by key and effect, and what only one node can have is dropped."""
+def test_fields_override_the_template_and_the_template_overrides_the_file() -> None:
+    """Maps merge, taints merge by key and effect; fields of a node's identity are dropped."""
     template = {
         "metadata": {"name": "real-1", "labels": {"kubernetes.io/hostname": "real-1", "a": "file", "b": "file"}},
         "spec": {
@@ -138,8 +138,8 @@ def test_a_static_template_lies_over_a_file_s_and_the_short_form_over_both() -> 
     assert "podCIDR" not in node["spec"]
 
 
-def test_several_templates_take_turns() -> None:
-    """A file of two kinds of machine gives a pool of both."""
+def test_several_templates_alternate() -> None:
+    """A file with two kinds of nodes gives a pool of both."""
     kinds = tuple({"metadata": {"labels": {"kind": kind}}} for kind in ("x", "y"))
     assert [labels(node, "kind") for node in rendered(4, kinds)] == ["x", "y", "x", "y"]
 
@@ -188,7 +188,7 @@ LIVE: Manifest = {
 
 
 def test_a_live_node_becomes_a_template_without_its_identity() -> None:
-    """Its kind is kept; nothing that is true of one machine only is."""
+    """Only properties of its kind are kept."""
     assert node_templates.sanitized_template(LIVE) == {
         "metadata": {"labels": {"node.kubernetes.io/instance-type": "m6i.4xlarge", ZONE: "eu-1a"}, "annotations": {}},
         "spec": {"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]},
@@ -200,10 +200,10 @@ def test_a_live_node_becomes_a_template_without_its_identity() -> None:
     }
 
 
-def test_a_settled_node_is_born_ready_and_nothing_is_left_to_add() -> None:
-    """All five conditions, the TTL controller's annotation for the cluster's size, both spellings of arch and os."""
-    born = nodes.NodeCreation(NOW, 600).apply(rendered(1)[0], ready=True)
-    ready = {condition["type"]: condition["status"] for condition in born["status"]["conditions"]}
+def test_a_ready_node_is_created_complete() -> None:
+    """All five conditions, the TTL controller's annotation, both spellings of arch and os."""
+    node = nodes.NodeCreation(NOW, 600).apply(rendered(1)[0], ready=True)
+    ready = {condition["type"]: condition["status"] for condition in node["status"]["conditions"]}
     assert ready == {
         "Ready": "True",
         "MemoryPressure": "False",
@@ -211,31 +211,31 @@ def test_a_settled_node_is_born_ready_and_nothing_is_left_to_add() -> None:
         "PIDPressure": "False",
         "NetworkUnavailable": "False",
     }
-    assert {condition["lastHeartbeatTime"] for condition in born["status"]["conditions"]} == {"2026-03-01T08:00:00Z"}
-    assert born["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == "30"
-    assert labels(born, "beta.kubernetes.io/arch") == labels(born, "kubernetes.io/arch") == "amd64"
-    assert born["status"]["phase"] == "Running"
+    assert {condition["lastHeartbeatTime"] for condition in node["status"]["conditions"]} == {"2026-03-01T08:00:00Z"}
+    assert node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == "30"
+    assert labels(node, "beta.kubernetes.io/arch") == labels(node, "kubernetes.io/arch") == "amd64"
+    assert node["status"]["phase"] == "Running"
 
 
 @pytest.mark.parametrize(
     ("size", "ttl"), [(1, "0"), (100, "0"), (101, "15"), (500, "15"), (1000, "30"), (2000, "60"), (2001, "300")]
 )
-def test_the_ttl_is_what_the_controller_would_write(size: int, ttl: str) -> None:
-    """By the size of the cluster."""
-    born = nodes.NodeCreation(NOW, size).apply(rendered(1)[0], ready=True)
-    assert born["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == ttl
+def test_the_ttl_annotation_equals_that_of_the_ttl_controller(size: int, ttl: str) -> None:
+    """It depends on the size of the cluster."""
+    node = nodes.NodeCreation(NOW, size).apply(rendered(1)[0], ready=True)
+    assert node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == ttl
 
 
-def test_a_node_that_boots_is_born_not_ready() -> None:
-    """Its Stage brings it up."""
-    born = nodes.NodeCreation(NOW, 1).apply(rendered(1)[0], ready=False)
-    assert [condition["status"] for condition in born["status"]["conditions"] if condition["type"] == "Ready"] == [
+def test_a_booting_node_is_created_not_ready() -> None:
+    """Its Stage makes it Ready."""
+    node = nodes.NodeCreation(NOW, 1).apply(rendered(1)[0], ready=False)
+    assert [condition["status"] for condition in node["status"]["conditions"] if condition["type"] == "Ready"] == [
         "False"
     ]
 
 
-def test_the_autoscaler_gets_a_template_it_accepts() -> None:
-    """Group label, counts that its provider does not refuse, and no label that would make its nodes ours."""
+def test_the_autoscaler_template_is_valid() -> None:
+    """It has the group label and valid counts, but no ownership label."""
     owned = pool(replicas=None, autoscaler={"min": 2, "max": 50})
     node = nodes.autoscaler_template(owned, (), CONTEXT, ready=True)
     annotations = node["metadata"]["annotations"]
@@ -251,22 +251,22 @@ def test_the_autoscaler_gets_a_template_it_accepts() -> None:
     )
 
 
-@pytest.mark.parametrize("answers", [False, True])
-def test_nodes_of_the_autoscaler_get_a_hostname_of_their_own(*, answers: bool) -> None:
-    """By a Stage that the linter lets pass; its own provider copies the template's."""
-    made = nodes.hostname_stage(pool(replicas=None, autoscaler={}), "lab", serves_kubelet=answers)
-    assert rules.check(made) == []
-    assert ("resource-metrics-path" in made["spec"]["steps"][0]["patch"]["template"]) == answers
+@pytest.mark.parametrize("serves_kubelet", [False, True])
+def test_a_stage_sets_the_hostname_of_autoscaler_nodes(*, serves_kubelet: bool) -> None:
+    """The autoscaler's provider copies that of the template. The Stage passes the linter."""
+    stage = nodes.hostname_stage(pool(replicas=None, autoscaler={}), "lab", serves_kubelet=serves_kubelet)
+    assert rules.check(stage) == []
+    assert ("resource-metrics-path" in stage["spec"]["steps"][0]["patch"]["template"]) == serves_kubelet
 
 
-def test_part_of_a_capacity_is_laid_over_the_usual_one() -> None:
-    """Whoever writes cpu only still wants memory and pods."""
+def test_a_partial_capacity_keeps_the_other_defaults() -> None:
+    """Memory and pods are set if only cpu is given."""
     node = rendered(1, template={"status": {"capacity": {"cpu": 64}}})[0]
     assert node["status"]["capacity"] == {"cpu": "64", "memory": "256Gi", "pods": "110"}
 
 
-def test_a_saved_node_is_cleaned_like_a_live_one() -> None:
-    """Cordons, transient taints and kubelets' annotations are gone; annotations of one's own stay."""
+def test_a_saved_node_is_sanitized() -> None:
+    """Cordons, transient taints and annotations of the kubelet are removed; user annotations stay."""
     annotations = {"example.com/mine": "x", "csi.volume.kubernetes.io/nodeid": "{}"}
     saved = {**LIVE, "metadata": {**LIVE["metadata"], "annotations": annotations}}
     template = node_templates.sanitized_template(saved, saved=True)
@@ -274,10 +274,10 @@ def test_a_saved_node_is_cleaned_like_a_live_one() -> None:
     assert "unschedulable" not in template["spec"]
 
 
-def test_every_taint_of_a_pool_is_known() -> None:
-    """Its own, its template's, those of files."""
-    found = nodes.taints(
+def test_taints_of_a_pool_include_all_sources() -> None:
+    """The pool, its template and files."""
+    taints = nodes.taints(
         pool(taints=["a=b:NoSchedule"], template={"spec": {"taints": [{"key": "c", "effect": "NoExecute"}]}}),
         ({"spec": {"taints": [{"key": "d", "effect": "NoSchedule"}]}},),
     )
-    assert [taint["key"] for taint in found] == ["d", "c", "a", "kwok.x-k8s.io/node"]
+    assert [taint["key"] for taint in taints] == ["d", "c", "a", "kwok.x-k8s.io/node"]

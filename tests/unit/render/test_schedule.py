@@ -1,4 +1,4 @@
-"""Pool sizes, change windows and Runs, from the files and the time alone."""
+"""Scheduled pool sizes, change windows and Runs."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +16,7 @@ def at(text: str) -> datetime:
 
 
 def start(**fields: str) -> wave_api.Start:
-    """Return a Wave's start as a file has it."""
+    """Return the start of a Wave."""
     return wave_api.Start.model_validate(fields)
 
 
@@ -44,12 +44,12 @@ OFFICE = NodePool.model_validate(
     ],
 )
 def test_a_pool_follows_its_schedule(now: str, replicas: int) -> None:
-    """The latest entry that came true counts, by the clock of its time zone, summer and winter."""
+    """The latest entry applies, in its time zone, in summer and winter."""
     assert schedule.scheduled_replicas(OFFICE, at(now)) == replicas
 
 
-def test_replicas_hold_until_the_first_entry() -> None:
-    """An entry in the future changes nothing yet."""
+def test_replicas_apply_until_the_first_entry() -> None:
+    """A future entry has no effect yet."""
     pool = NodePool.model_validate(
         {"name": "a", "replicas": 5, "schedule": [{"at": "2027-01-01T00:00:00Z", "replicas": 9}]}
     )
@@ -65,50 +65,52 @@ def test_sunday_is_zero_and_seven() -> None:
         assert fired == at("2026-11-15T00:00:00Z")
 
 
-def test_a_time_that_clocks_skip_comes_true_after_the_gap() -> None:
-    """02:30 does not exist on the last Sunday of March; the run is not lost."""
+def test_a_skipped_local_time_fires_after_the_gap() -> None:
+    """02:30 does not exist on the last Sunday of March; the Run is not lost."""
     begin = at("2026-03-28T12:00:00+01:00")
-    found = list(
+    runs = list(
         schedule.runs_between(
             start(cron="30 2 * * *", timeZone="Europe/Berlin"), begin, begin, begin + timedelta(days=2)
         )
     )
-    assert [run.start for run in found] == [at("2026-03-29T03:00:00+02:00"), at("2026-03-30T02:30:00+02:00")]
+    assert [run.start for run in runs] == [at("2026-03-29T03:00:00+02:00"), at("2026-03-30T02:30:00+02:00")]
 
 
-def test_a_time_that_clocks_repeat_comes_true_once() -> None:
-    """02:30 exists twice on the last Sunday of October; one run."""
+def test_a_repeated_local_time_fires_once() -> None:
+    """02:30 exists twice on the last Sunday of October."""
     begin = at("2026-10-24T12:00:00+02:00")
-    found = list(
+    runs = list(
         schedule.runs_between(
             start(cron="30 2 * * *", timeZone="Europe/Berlin"), begin, begin, begin + timedelta(days=2)
         )
     )
-    assert len(found) == 2
+    assert len(runs) == 2
 
 
-def test_runs_have_names_that_follow_from_their_time() -> None:
-    """Whoever reckons them again, later or elsewhere, gets the same ones."""
+def test_run_names_depend_only_on_their_time() -> None:
+    """A later computation gives the same names."""
     anchor = at("2026-01-01T00:00:00Z")
-    whole = list(schedule.runs_between(start(every="10m"), anchor, anchor - timedelta(1), anchor + timedelta(hours=1)))
-    later = list(
+    all_runs = list(
+        schedule.runs_between(start(every="10m"), anchor, anchor - timedelta(1), anchor + timedelta(hours=1))
+    )
+    later_runs = list(
         schedule.runs_between(start(every="10m"), anchor, anchor + timedelta(minutes=25), anchor + timedelta(hours=1))
     )
-    assert [run.name for run in whole] == ["0", "1", "2", "3", "4", "5", "6"]
-    assert later == whole[3:]
-    crons = list(schedule.runs_between(start(cron="0 * * * *"), anchor, anchor, anchor + timedelta(hours=5)))
+    assert [run.name for run in all_runs] == ["0", "1", "2", "3", "4", "5", "6"]
+    assert later_runs == all_runs[3:]
+    cron_runs = list(schedule.runs_between(start(cron="0 * * * *"), anchor, anchor, anchor + timedelta(hours=5)))
     assert (
         list(
             schedule.runs_between(
                 start(cron="0 * * * *"), anchor, anchor + timedelta(hours=3), anchor + timedelta(hours=5)
             )
         )
-        == crons[3:]
+        == cron_runs[3:]
     )
 
 
-def test_a_wave_fires_once_after_or_at() -> None:
-    """Counted from when the Wave was first seen, or at a time."""
+def test_after_and_at_give_one_run() -> None:
+    """`after` counts from when the Wave was first seen."""
     anchor = at("2026-01-01T00:00:00Z")
     once = list(schedule.runs_between(start(after="30s"), anchor, anchor - timedelta(1), anchor + timedelta(1)))
     assert [(run.start, run.name) for run in once] == [(anchor + timedelta(seconds=30), "0")]
@@ -118,8 +120,8 @@ def test_a_wave_fires_once_after_or_at() -> None:
     assert list(schedule.runs_between(start(at="2026-01-01T00:00:00Z"), anchor, anchor - timedelta(1), anchor))
 
 
-def test_a_missed_run_is_made_up_for_only_if_asked() -> None:
-    """Of several missed ones, the latest; one that is on time starts in any case."""
+def test_a_missed_run_starts_only_with_missed_run() -> None:
+    """Only the latest one; a Run on time always starts."""
     anchor, grace = at("2026-01-01T00:00:00Z"), timedelta(minutes=1)
     now = anchor + timedelta(minutes=55)
     assert [
@@ -143,8 +145,8 @@ def test_a_missed_run_is_made_up_for_only_if_asked() -> None:
         ("2026-11-16T12:30:00+01:00", False),
     ],
 )
-def test_windows_say_when_changes_may_be_made(now: str, is_open: bool) -> None:  # noqa: FBT001  # a column of the table
-    """Working hours, but not at lunch: deny wins."""
+def test_windows_allow_and_deny_changes(now: str, is_open: bool) -> None:  # noqa: FBT001  # a column of the table
+    """Deny has precedence over allow."""
     windows = [
         fleet_api.Window.model_validate({"allow": "* 8-20 * * mon-fri", "timeZone": "Europe/Berlin"}),
         fleet_api.Window.model_validate({"deny": "* 12 * * *", "timeZone": "Europe/Berlin"}),
@@ -152,21 +154,21 @@ def test_windows_say_when_changes_may_be_made(now: str, is_open: bool) -> None: 
     assert schedule.is_open(windows, at(now)) is is_open
 
 
-def test_a_window_is_open_in_both_of_two_equal_hours() -> None:
-    """A window goes by the clock on the wall."""
+def test_a_window_is_open_in_both_repeated_hours() -> None:
+    """Windows use local time."""
     windows = [fleet_api.Window.model_validate({"allow": "* 2 * * *", "timeZone": "Europe/Berlin"})]
     assert schedule.is_open(windows, at("2026-10-25T02:30:00+02:00"))
     assert schedule.is_open(windows, at("2026-10-25T02:30:00+01:00"))
 
 
-def test_without_windows_it_is_always_open() -> None:
-    """Nobody has to write one."""
+def test_without_windows_changes_are_always_allowed() -> None:
+    """Windows are optional."""
     assert schedule.is_open([], at("2026-01-01T00:00:00Z"))
 
 
 @pytest.mark.parametrize("now", ["00:29", "00:30", "00:59", "01:00", "01:15", "01:29", "01:30", "02:00"])
-def test_an_hour_that_clocks_repeat_takes_nothing_back(now: str) -> None:
-    """02:30 has come true at its first occurrence: nobody loses nodes in the second 02:15."""
+def test_a_repeated_hour_does_not_undo_an_entry(now: str) -> None:
+    """02:30 fires at its first occurrence; the second 02:15 removes no nodes."""
     pool = NodePool.model_validate(
         {
             "name": "a",
@@ -177,8 +179,8 @@ def test_an_hour_that_clocks_repeat_takes_nothing_back(now: str) -> None:
             ],
         }
     )
-    moment = at(f"2026-10-25T{now}:00Z")
-    assert schedule.scheduled_replicas(pool, moment) == (3 if now == "00:29" else 10)
-    later = next(cron.fire_times("30 2 * * *", "Europe/Berlin", moment))
-    assert later > moment
-    assert later == at("2026-10-25T00:30:00Z" if now == "00:29" else "2026-10-26T02:30:00+01:00")
+    time = at(f"2026-10-25T{now}:00Z")
+    assert schedule.scheduled_replicas(pool, time) == (3 if now == "00:29" else 10)
+    next_time = next(cron.fire_times("30 2 * * *", "Europe/Berlin", time))
+    assert next_time > time
+    assert next_time == at("2026-10-25T00:30:00Z" if now == "00:29" else "2026-10-26T02:30:00+01:00")
