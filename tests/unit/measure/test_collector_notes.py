@@ -141,17 +141,17 @@ def test_an_object_created_and_deleted_in_a_gap_is_counted() -> None:
 
 def test_a_list_during_a_run_detects_deleted_pods() -> None:
     """A pod added after the list began is not counted as deleted."""
-    original = new_collector(3)
+    collector = new_collector(3)
     for index in range(2):
         for event in PodTimeline(index, 0, 1, 2).events():
-            original.pod(*event)
-    original.listing("Pod")
+            collector.pod(*event)
+    collector.listing("Pod")
     for event in PodTimeline(2, 5, 6).events():
-        original.pod(*event)
-    original.pod(EventType.LISTED, PodTimeline(0, 0, 1, 2).at(9), T0 + 9)
-    original.listed("Pod", T0 + 9)
-    assert [pod.deleted for pod in original.pods()] == [False, True, False]
-    assert original.result(LONG_AFTER).latency("podStartup", "pods", Clock.WATCH).count == 2  # type: ignore[union-attr]
+        collector.pod(*event)
+    collector.pod(EventType.LISTED, PodTimeline(0, 0, 1, 2).at(9), T0 + 9)
+    collector.listed("Pod", T0 + 9)
+    assert [pod.deleted for pod in collector.pods()] == [False, True, False]
+    assert collector.result(LONG_AFTER).latency("podStartup", "pods", Clock.WATCH).count == 2  # type: ignore[union-attr]
 
 
 def test_jobs_and_their_pods_are_restored_together() -> None:

@@ -80,10 +80,10 @@ def test_a_gap_of_days_keeps_the_size_bounded() -> None:
     recorder.add(T0, {"running": 1}, {})
     recorder.add(T0 + 10 * 86400, {"running": 2}, {})
     recorder.add(T0 + 5, {"running": 3}, {})
-    throughput = values(recorder, "running")
-    assert len(throughput) <= time_series.MAX_STEPS
-    assert (throughput[0], throughput[-1]) == (1, 2.5)
-    assert set(throughput[1:-1]) == {None}
+    column = values(recorder, "running")
+    assert len(column) <= time_series.MAX_STEPS
+    assert (column[0], column[-1]) == (1, 2.5)
+    assert set(column[1:-1]) == {None}
 
 
 def test_without_samples_the_series_is_none() -> None:
@@ -101,7 +101,7 @@ def test_a_new_column_is_zero_before_its_first_sample() -> None:
 
 def test_a_collector_records_pending_running_and_utilisation() -> None:
     """Utilisation is by pool and resource, and in total."""
-    series = new_collector(2)
+    collector = new_collector(2)
     timelines = [
         PodTimeline(0, 0, 1, 2, 4, requests={"cpu": "2", "nvidia.com/gpu": "4"}),
         PodTimeline(1, 0, 3, 5, gone=6),
@@ -110,9 +110,9 @@ def test_a_collector_records_pending_running_and_utilisation() -> None:
         for timeline in timelines:
             for seen, manifest, received in timeline.events():
                 if int(received - T0) == second:
-                    series.pod(seen, manifest, received)
-        series.tick(T0 + second + 0.9, CAPACITY)
-    result = series.result(T0 + 100)
+                    collector.pod(seen, manifest, received)
+        collector.tick(T0 + second + 0.9, CAPACITY)
+    result = collector.result(T0 + 100)
     assert result.series is not None
     columns = {name: list(column) for name, column in result.series.columns.items()}
     assert columns["pending"] == [2, 1, 1, 0, 0, 0, 0, 0]
@@ -128,18 +128,18 @@ def test_a_collector_records_pending_running_and_utilisation() -> None:
 
 def test_jobs_are_queued_until_they_start() -> None:
     """A Job starts when startTime is set or one of its pods runs."""
-    series = new_collector(2, "Job")
-    series.workload(EventType.ADDED, job(0), T0)
-    series.workload(EventType.ADDED, job(1), T0)
-    series.tick(T0, {})
-    series.workload(EventType.MODIFIED, job(0, {"startTime": timestamp(T0)}), T0 + 1)
-    series.tick(T0 + 1, {})
+    collector = new_collector(2, "Job")
+    collector.workload(EventType.ADDED, job(0), T0)
+    collector.workload(EventType.ADDED, job(1), T0)
+    collector.tick(T0, {})
+    collector.workload(EventType.MODIFIED, job(0, {"startTime": timestamp(T0)}), T0 + 1)
+    collector.tick(T0 + 1, {})
     for event in PodTimeline(9, 1, 2, 3, owner=job(1)).events():
-        series.pod(*event)
-    series.tick(T0 + 2, {})
-    throughput = series.result(T0 + 9).series
-    assert throughput is not None
-    assert throughput.columns["queued"] == (2, 1, 0)
+        collector.pod(*event)
+    collector.tick(T0 + 2, {})
+    recorded = collector.result(T0 + 9).series
+    assert recorded is not None
+    assert recorded.columns["queued"] == (2, 1, 0)
 
 
 def test_throughput_counts_every_window_between_the_first_binding_and_the_last() -> None:

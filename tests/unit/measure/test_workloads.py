@@ -26,8 +26,8 @@ def test_a_failed_job_has_an_end_time_by_both_clocks() -> None:
     collector = new_collector(1, "Job")
     collector.workload(EventType.ADDED, job(0), T0)
     collector.workload(EventType.MODIFIED, job(0, {"conditions": [condition("Failed", 9)]}), T0 + 9.5)
-    [workloads] = collector.workloads()
-    assert (workloads.failed, workloads.seen["over"], workloads.api["over"]) == (True, T0 + 9.5, T0 + 9)
+    [workload] = collector.workloads()
+    assert (workload.failed, workload.seen["over"], workload.api["over"]) == (True, T0 + 9.5, T0 + 9)
 
 
 def test_a_workload_that_never_completes_is_over_when_ready() -> None:
@@ -36,5 +36,5 @@ def test_a_workload_that_never_completes_is_over_when_ready() -> None:
     collector.workload(EventType.ADDED, job(0, kind="Deployment"), T0)
     ready = {"readyReplicas": 2, "conditions": [condition("Available", 5)]}
     collector.workload(EventType.MODIFIED, job(0, ready, kind="Deployment"), T0 + 5.5)
-    [workloads] = collector.workloads()
-    assert workloads.seen == {"created": T0, "over": T0 + 5.5}
+    [workload] = collector.workloads()
+    assert workload.seen == {"created": T0, "over": T0 + 5.5}

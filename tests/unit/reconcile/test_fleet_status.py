@@ -1,4 +1,4 @@
-"""How a Fleet stands, as the cluster is told."""
+"""Computation of Fleet.status."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,37 +21,37 @@ READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 def status(
     ready: int,
     desired: int,
-    left: Plan | None = None,
+    remaining: Plan | None = None,
     outcomes: list[Outcome] | None = None,
     *,
     suspended: bool = False,
 ) -> Manifest:
-    """Return the status of a Fleet `lab` of which so many nodes are there and Ready."""
-    there = [manifests.observe(manifests.node(f"n{number}", status=READY)) for number in range(ready)]
-    inventory = {each.key: each for each in there}
+    """Return the status of Fleet `lab` with *ready* Ready nodes."""
+    nodes = [manifests.observe(manifests.node(f"n{number}", status=READY)) for number in range(ready)]
+    inventory = {node.key: node for node in nodes}
     rules = {"lab": FleetPolicy(suspended=suspended, pools={"gpu": PoolPolicy(size=desired)})}
     return fleet_status.statuses(
-        ["lab"], rules, inventory, left or Plan(), outcomes or [], fleet_status.StatusContext()
+        ["lab"], rules, inventory, remaining or Plan(), outcomes or [], fleet_status.StatusContext()
     )["lab"]
 
 
-def conditions(made: Manifest) -> dict[str, tuple[str, str]]:
+def conditions(fleet: Manifest) -> dict[str, tuple[str, str]]:
     """Return conditions as `type: (status, reason)`."""
-    return {each["type"]: (each["status"], each["reason"]) for each in made["conditions"]}
+    return {condition["type"]: (condition["status"], condition["reason"]) for condition in fleet["conditions"]}
 
 
 def change(**fields: Any) -> Change:  # noqa: ANN401  # of a change
-    """Return some change of the Fleet."""
+    """Return a change of the Fleet."""
     want = manifests.node()
     return replace(Change(ChangeAction.CREATE, objects.key(want), "lab", "gpu", "is missing", want), **fields)
 
 
-def test_a_fleet_that_is_as_its_files_say_is_ready() -> None:
-    """As kstatus reads it."""
-    made = status(3, 3)
-    assert made["nodes"] == {"desired": 3, "present": 3, "ready": 3, "schedulable": 3}
-    assert made["pools"] == [{"name": "gpu", **made["nodes"]}]
-    assert conditions(made) == {
+def test_a_synced_fleet_is_ready() -> None:
+    """The conditions follow kstatus."""
+    fleet = status(3, 3)
+    assert fleet["nodes"] == {"desired": 3, "present": 3, "ready": 3, "schedulable": 3}
+    assert fleet["pools"] == [{"name": "gpu", **fleet["nodes"]}]
+    assert conditions(fleet) == {
         "Ready": ("True", "Synced"),
         "Reconciling": ("False", "Done"),
         "Stalled": ("False", "NotStalled"),
@@ -59,41 +59,41 @@ def test_a_fleet_that_is_as_its_files_say_is_ready() -> None:
     }
 
 
-def test_a_fleet_that_is_suspended_says_so() -> None:
-    """Also if nothing would be changed."""
+def test_a_suspended_fleet_has_reason_suspended() -> None:
+    """Even without pending changes."""
     assert conditions(status(3, 3, suspended=True))["Ready"] == ("True", "Suspended")
 
 
-def test_what_is_known_beside_the_objects_is_told() -> None:
-    """Where the files come from, plans and Runs of that Fleet; that nobody drives the nodes is a condition."""
-    about = fleet_status.StatusContext(
+def test_the_status_includes_source_plans_and_degraded() -> None:
+    """Only entries of this Fleet are included."""
+    context = fleet_status.StatusContext(
         {"revision": "main@1"}, "kwok is down", {"lab": [{"digest": "d"}]}, {"x": [{"name": "w"}]}
     )
-    made = fleet_status.statuses(["lab"], {}, {}, Plan(), [], about)["lab"]
-    assert (made["source"], made["plans"]) == ({"revision": "main@1"}, [{"digest": "d"}])
-    assert "waves" not in made
-    assert conditions(made)["Degraded"] == ("True", "KwokDown")
+    fleet = fleet_status.statuses(["lab"], {}, {}, Plan(), [], context)["lab"]
+    assert (fleet["source"], fleet["plans"]) == ({"revision": "main@1"}, [{"digest": "d"}])
+    assert "waves" not in fleet
+    assert conditions(fleet)["Degraded"] == ("True", "KwokDown")
 
 
-def test_a_fleet_whose_file_cannot_be_read_wants_what_it_wanted() -> None:
-    """Nobody takes a broken file for the wish to have no nodes."""
+def test_an_invalid_file_keeps_the_last_desired_count() -> None:
+    """An invalid file does not mean 0 nodes."""
     before = status(3, 3)
-    made = fleet_status.with_last_desired(
+    fleet = fleet_status.with_last_desired(
         fleet_status.statuses(["lab"], {}, {}, Plan(), [], fleet_status.StatusContext())["lab"], before
     )
-    assert made["nodes"]["desired"] == 3
+    assert fleet["nodes"]["desired"] == 3
 
 
-def test_a_fleet_on_its_way_is_not_ready() -> None:
-    """Nodes that are not there yet; changes that are left."""
+def test_a_progressing_fleet_is_not_ready() -> None:
+    """Missing nodes or remaining changes."""
     assert conditions(status(2, 3))["Ready"] == ("False", "Progressing")
-    made = status(3, 3, Plan((change(),)))
-    assert conditions(made)["Reconciling"] == ("True", "Progressing")
-    assert conditions(made)["Ready"][0] == "False"
+    fleet = status(3, 3, Plan((change(),)))
+    assert conditions(fleet)["Reconciling"] == ("True", "Progressing")
+    assert conditions(fleet)["Ready"][0] == "False"
 
 
 @pytest.mark.parametrize(
-    ("cause", "reason", "for_a_person"),
+    ("cause", "reason", "stalled"),
     [
         (WithheldCause.SUSPENDED, "Suspended", False),
         (WithheldCause.WINDOW, "OutsideWindow", False),
@@ -104,58 +104,58 @@ def test_a_fleet_on_its_way_is_not_ready() -> None:
         (WithheldCause.UNKNOWN, "Withheld", True),
     ],
 )
-def test_what_is_withheld_is_the_reason(cause: WithheldCause, reason: str, for_a_person: bool) -> None:  # noqa: FBT001  # the example
-    """With its words and what to do; what neither an order nor the clock releases is stalled, as kstatus has it."""
-    made = status(3, 3, Plan((), (Withheld(cause, "lab", "because", (change(),)),)))
-    assert conditions(made)["Ready"] == ("False", reason)
-    assert made["conditions"][0]["message"] == "because"
-    [held] = made["withheld"]
+def test_a_withheld_cause_sets_the_reason_of_ready(cause: WithheldCause, reason: str, stalled: bool) -> None:  # noqa: FBT001  # the example
+    """Causes that need a user action also set Stalled."""
+    fleet = status(3, 3, Plan((), (Withheld(cause, "lab", "because", (change(),)),)))
+    assert conditions(fleet)["Ready"] == ("False", reason)
+    assert fleet["conditions"][0]["message"] == "because"
+    [held] = fleet["withheld"]
     assert (held["cause"], held["why"], held["changes"]) == (cause.value, "because", 1)
     assert held["next"]
-    assert conditions(made)["Stalled"] == (("True", reason) if for_a_person else ("False", "NotStalled"))
-    assert (held["next"] in made["conditions"][2]["message"]) == for_a_person
+    assert conditions(fleet)["Stalled"] == (("True", reason) if stalled else ("False", "NotStalled"))
+    assert (held["next"] in fleet["conditions"][2]["message"]) == stalled
 
 
-def test_whoever_sees_that_an_approval_is_missing_sees_how_to_give_it() -> None:
-    """In the line that `kubectl get fleets` shows, and in the Event made of it."""
-    made = status(
+def test_a_missing_approval_shows_the_approve_command() -> None:
+    """In the Ready message, which `kubectl get fleets` and the Event show."""
+    fleet = status(
         3, 3, Plan((), (Withheld(WithheldCause.APPROVAL, "lab", "too much would vanish", (change(),), "d1"),))
     )
-    assert conditions(made)["Ready"] == ("False", "PruneWithheld")
-    assert made["conditions"][0]["message"] == "too much would vanish; to allow it: kwokfleet approve d1"
-    assert made["conditions"][1]["message"] == "0 changes left, 1 withheld"
-    assert conditions(made)["Stalled"] == ("True", "PruneWithheld")
-    assert made["withheld"][0]["digest"] == "d1"
-    assert "kwokfleet approve d1" in made["withheld"][0]["next"]
+    assert conditions(fleet)["Ready"] == ("False", "PruneWithheld")
+    assert fleet["conditions"][0]["message"] == "too much would vanish; to allow it: kwokfleet approve d1"
+    assert fleet["conditions"][1]["message"] == "0 changes left, 1 withheld"
+    assert conditions(fleet)["Stalled"] == ("True", "PruneWithheld")
+    assert fleet["withheld"][0]["digest"] == "d1"
+    assert "kwokfleet approve d1" in fleet["withheld"][0]["next"]
 
 
-def test_what_failed_is_the_reason() -> None:
-    """By the object's name."""
-    made = status(3, 3, None, [Outcome(change(), ChangeResult.REFUSED, "403 no")])
-    assert conditions(made)["Ready"] == ("False", "Failed")
-    assert made["conditions"][0]["message"] == "lab-gpu-0: 403 no"
+def test_a_failed_change_sets_the_reason_of_ready() -> None:
+    """The message names the object."""
+    fleet = status(3, 3, None, [Outcome(change(), ChangeResult.REFUSED, "403 no")])
+    assert conditions(fleet)["Ready"] == ("False", "Failed")
+    assert fleet["conditions"][0]["message"] == "lab-gpu-0: 403 no"
 
 
-def test_of_other_fleets_nothing_is_said() -> None:
-    """Each has its own status."""
+def test_changes_of_other_fleets_are_ignored() -> None:
+    """Each Fleet has its own status."""
     other = Withheld(WithheldCause.APPROVAL, "other", "because", (), "d1")
     assert conditions(status(3, 3, Plan((change(fleet="other"),), (other,))))["Ready"] == ("True", "Synced")
 
 
-def test_what_is_the_same_is_not_written_again() -> None:
-    """A settled Fleet costs no request."""
+def test_an_unchanged_status_is_not_written() -> None:
+    """A synced Fleet needs no request."""
     first = fleet_status.status_update(status(3, 3), {}, NOW)
     assert first
     assert fleet_status.status_update(status(3, 3), first, NOW + timedelta(hours=1)) is None
 
 
-def test_a_conditions_time_is_that_of_its_last_turn() -> None:
-    """It stays while the condition says the same, and moves when it turns."""
+def test_last_transition_time_changes_only_with_the_status() -> None:
+    """Unchanged conditions keep their time."""
     first = fleet_status.status_update(status(3, 3), {}, NOW)
     assert first
     later = fleet_status.status_update(status(2, 3), first, NOW + timedelta(hours=1))
     assert later
-    times = {each["type"]: each["lastTransitionTime"] for each in later["conditions"]}
+    times = {condition["type"]: condition["lastTransitionTime"] for condition in later["conditions"]}
     assert times == {
         "Ready": "2026-03-02T09:00:00Z",
         "Reconciling": "2026-03-02T09:00:00Z",
@@ -164,18 +164,18 @@ def test_a_conditions_time_is_that_of_its_last_turn() -> None:
     }
 
 
-def test_a_long_story_is_cut() -> None:
-    """The API server takes 32 KiB at most; people fewer."""
+def test_a_long_message_is_truncated() -> None:
+    """The API server accepts at most 32 KiB."""
     held = tuple(Withheld(WithheldCause.CONFLICT, "lab", "x" * 100, ()) for _ in range(100))
     assert len(status(3, 3, Plan((), held))["conditions"][0]["message"]) == 1024
 
 
-def test_a_digest_tells_plans_apart() -> None:
-    """By the action, the object and what is wanted of it."""
+def test_different_changes_have_different_digests() -> None:
+    """Action, object and desired manifest all count."""
     plain = change()
     others = [
         change(action=ChangeAction.DELETE),
         change(desired=manifests.node(labels={"a": "b"})),
         change(key=plain.key._replace(name="x")),
     ]
-    assert len({digest([each]) for each in (plain, *others)}) == 4
+    assert len({digest([change]) for change in (plain, *others)}) == 4

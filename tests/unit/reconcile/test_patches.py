@@ -1,4 +1,4 @@
-"""Patches make an object what is asked for, and touch nothing else."""
+"""Patches reach the desired object and change nothing else."""
 
 from typing import Any
 
@@ -16,28 +16,28 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
 
 
 def merged(target: Any, patch: Any) -> Any:  # noqa: ANN401  # any JSON
-    """Apply a JSON merge patch, as RFC 7386 has it."""
+    """Apply a JSON merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
-    made = dict(target) if isinstance(target, dict) else {}
+    result = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
-            made.pop(name, None)
+            result.pop(name, None)
         else:
-            made[name] = merged(made.get(name), value)
-    return made
+            result[name] = merged(result.get(name), value)
+    return result
 
 
-def patched(have: Observed, found: tuple[diff.Difference, ...]) -> Manifest:
-    """Return an object after all patches; each subresource takes only what is its own, as the API server does."""
-    made = have.manifest
-    for each in patches.build_patches(have, found):
-        assert each.body["metadata"]["uid"] == have.uid
-        assert ("status" in each.body) == (each.subresource == "status")
-        body = {name: value for name, value in each.body.items() if name != "metadata"}
-        metadata = {key: value for key, value in each.body["metadata"].items() if key in ("labels", "annotations")}
-        made = merged(made, {**body, "metadata": metadata})
-    return made
+def patched(have: Observed, differences: tuple[diff.Difference, ...]) -> Manifest:
+    """Return an object after all patches; each patch changes one subresource, as in the API server."""
+    manifest = have.manifest
+    for patch in patches.build_patches(have, differences):
+        assert patch.body["metadata"]["uid"] == have.uid
+        assert ("status" in patch.body) == (patch.subresource == "status")
+        body = {name: value for name, value in patch.body.items() if name != "metadata"}
+        metadata = {key: value for key, value in patch.body["metadata"].items() if key in ("labels", "annotations")}
+        manifest = merged(manifest, {**body, "metadata": metadata})
+    return manifest
 
 
 # any node
@@ -76,7 +76,7 @@ ADDRESSES = st.lists(
 
 @st.composite
 def nodes(draw: st.DrawFn) -> Manifest:
-    """Draw a node that a file could ask for."""
+    """Draw a desired node."""
     status: Manifest = {"nodeInfo": draw(maps("osImage", "kernelVersion"))}
     addresses = draw(ADDRESSES)
     return manifests.node(
@@ -90,7 +90,7 @@ def nodes(draw: st.DrawFn) -> Manifest:
 
 
 def with_others(node: Manifest) -> Manifest:
-    """Return a node on which others have left something: a label, an annotation, a taint, a resource."""
+    """Return a node with a foreign label, annotation, taint and resource."""
     metadata = node["metadata"]
     return {
         **node,
@@ -111,12 +111,12 @@ THEIRS: dict[str, Any] = {"f:status": {"f:capacity": {"f:example.com/theirs": {}
     max_examples=300, derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(before=nodes(), want=nodes())
-def test_patches_leave_no_difference_and_what_is_not_ours(before: Manifest, want: Manifest) -> None:
-    """From any node that we made to any other, with the traces of others on it."""
+def test_patches_leave_no_difference_and_keep_foreign_fields(before: Manifest, want: Manifest) -> None:
+    """For any pair of nodes."""
     ours = manifests.owned_fields(before)
     have = manifests.observe(with_others(before), ours, THEIRS)
-    found = diff.differences(want, have)
-    after = patched(have, found)
+    differences = diff.differences(want, have)
+    after = patched(have, differences)
     assert (
         diff.differences(
             want, manifests.observe(after, manifests.fields({"metadata": after["metadata"]}) | ours, THEIRS)
@@ -133,27 +133,27 @@ def test_patches_leave_no_difference_and_what_is_not_ours(before: Manifest, want
 )
 @given(before=nodes(), want=nodes())
 def test_a_diff_shows_what_the_patches_do(before: Manifest, want: Manifest) -> None:
-    """The object that `diff` shows as the outcome is the one that comes of the patches."""
+    """The merged object in `diff` equals the patched object."""
     have = manifests.observe(with_others(before), manifests.owned_fields(before), THEIRS)
-    found = diff.differences(want, have)
-    change = Change(ChangeAction.UPDATE, have.key, "lab", "gpu", "differs", want, have, found)
-    assert normal(plan_formats.merged_manifest(change)) == normal(patched(have, found))
+    differences = diff.differences(want, have)
+    change = Change(ChangeAction.UPDATE, have.key, "lab", "gpu", "differs", want, have, differences)
+    assert normal(plan_formats.merged_manifest(change)) == normal(patched(have, differences))
 
 
 def normal(part: Any) -> Any:  # noqa: ANN401  # any part of a manifest
-    """Return a part of a manifest without the order of lists, and without parts that are empty."""
+    """Return a part of a manifest with sorted lists and without empty parts."""
     if isinstance(part, dict):
-        return {name: made for name, each in part.items() if (made := normal(each)) not in ({}, [])}
+        return {name: normalized for name, value in part.items() if (normalized := normal(value)) not in ({}, [])}
     if isinstance(part, list):
-        return sorted((normal(each) for each in part), key=str)
+        return sorted((normal(value) for value in part), key=str)
     return part
 
 
 # one patch
 
 
-def test_a_patch_of_single_fields_bears_a_newer_version() -> None:
-    """It names the UID, not the version: somebody else's change of another field does not matter."""
+def test_a_patch_of_single_fields_has_no_resource_version() -> None:
+    """It has only the UID, so concurrent changes of other fields do not conflict."""
     have = manifests.observe(manifests.node(labels={"a": "1", "b": "1"}))
     [patch] = patches.build_patches(have, diff.differences(manifests.node(labels={"a": "2"}), have))
     assert (patch.subresource, patch.body) == (
@@ -162,23 +162,23 @@ def test_a_patch_of_single_fields_bears_a_newer_version() -> None:
     )
 
 
-def test_a_patch_of_a_list_names_the_version_that_it_was_read_from() -> None:
-    """Else it would take away what somebody else has put into it meanwhile."""
+def test_a_patch_of_a_list_has_the_resource_version() -> None:
+    """Otherwise it could remove items added concurrently."""
     have = manifests.observe(manifests.node())
     [patch] = patches.build_patches(have, diff.differences(manifests.node(taints=[]), have))
     assert patch.body == {"metadata": {"uid": have.uid, "resourceVersion": "7"}, "spec": {"taints": None}}
 
 
-def test_a_status_is_patched_in_its_own_place() -> None:
-    """Two requests: the API server takes the rest from one, the status from the other."""
+def test_a_status_is_patched_as_subresource() -> None:
+    """Two requests: one for the object, one for its status."""
     have = manifests.observe(manifests.node())
     want = manifests.node(labels={"a": "1"}, capacity={"cpu": "64"})
-    made = patches.build_patches(have, diff.differences(want, have))
-    assert [each.subresource for each in made] == ["", "status"]
-    assert made[1].body["status"] == {"capacity": {"cpu": "64"}, "allocatable": {"cpu": "64"}}
+    built = patches.build_patches(have, diff.differences(want, have))
+    assert [patch.subresource for patch in built] == ["", "status"]
+    assert built[1].body["status"] == {"capacity": {"cpu": "64"}, "allocatable": {"cpu": "64"}}
 
 
-def test_a_cordon_touches_nothing_else() -> None:
-    """And reaches no namesake."""
+def test_a_cordon_changes_only_unschedulable() -> None:
+    """The UID protects a recreated node."""
     have = manifests.observe(manifests.node())
     assert patches.cordon(have).body == {"metadata": {"uid": have.uid}, "spec": {"unschedulable": True}}

@@ -1,4 +1,4 @@
-"""Plans as people and programs read them."""
+"""Plans as JSON, Markdown and unified diffs."""
 
 import json
 
@@ -19,42 +19,42 @@ def updated(before: Manifest, want: Manifest) -> Change:
 
 
 def example() -> Plan:
-    """Return a plan with a change of each kind, and one that waits."""
+    """Return a plan with each kind of change and a withheld one."""
     want = [manifests.node("new"), manifests.node("old", labels={"a": "b"}), manifests.namespace("work")]
     have = [manifests.node("old"), manifests.node("gone"), *(manifests.node(f"x{n}", fleet="x") for n in range(2))]
-    observed = {each.key: each for each in map(manifests.observe, have)}
+    observed = {node.key: node for node in map(manifests.observe, have)}
     rules = {"lab": FleetPolicy(pools={"gpu": PoolPolicy(size=2)})}
-    return planner.Planner().plan(PlanInput({objects.key(each): each for each in want}, observed, rules))
+    return planner.Planner().plan(PlanInput({objects.key(manifest): manifest for manifest in want}, observed, rules))
 
 
-def test_json_says_everything_a_program_needs() -> None:
-    """Counts, groups, each change with its fields, what waits and for which digest."""
-    read = json.loads(plan_formats.to_json(example(), whole=False))
-    assert read["differs"] is True
-    assert read["summary"] == {"create": 2, "update": 1, "replace": 0, "delete": 1, "withheld": 2}
-    [change] = [each for each in read["changes"] if each["name"] == "old"]
+def test_json_has_summary_changes_and_withheld() -> None:
+    """Changes list their differences, withheld entries their digest."""
+    document = json.loads(plan_formats.to_json(example(), whole=False))
+    assert document["differs"] is True
+    assert document["summary"] == {"create": 2, "update": 1, "replace": 0, "delete": 1, "withheld": 2}
+    [change] = [change for change in document["changes"] if change["name"] == "old"]
     assert change["differences"] == [{"path": ["metadata", "labels", "a"], "want": "b"}]
     assert (change["kind"], change["fleet"], change["pool"], change["action"]) == ("Node", "lab", "gpu", "update")
-    [held] = read["withheld"]
+    [held] = document["withheld"]
     assert (held["cause"], held["fleet"], len(held["changes"])) == ("approval", "x", 2)
     assert len(held["digest"]) == DIGEST_LENGTH
-    assert not any("want" in each for each in read["changes"])
+    assert not any("want" in change for change in document["changes"])
 
 
-def test_json_has_whole_objects_if_wanted() -> None:
-    """Of what is created or changed."""
-    read = json.loads(plan_formats.to_json(example(), whole=True))
-    assert {each["name"] for each in read["changes"] if "want" in each} == {"new", "old", "work"}
+def test_json_has_whole_objects_on_request() -> None:
+    """For created and updated objects."""
+    document = json.loads(plan_formats.to_json(example(), whole=True))
+    assert {change["name"] for change in document["changes"] if "want" in change} == {"new", "old", "work"}
 
 
-def test_an_empty_plan_says_so_in_every_format() -> None:
-    """Nothing differs."""
+def test_an_empty_plan_has_no_differences_in_any_format() -> None:
+    """JSON, Markdown and the summary agree."""
     assert json.loads(plan_formats.to_json(Plan(), whole=False))["differs"] is False
     assert plan_formats.to_markdown(Plan()) == "**kwokfleet:** no differences\n"
     assert outcomes.summary(Plan()) == "0 to create, 0 to change, 0 to replace, 0 to delete"
 
 
-def test_markdown_has_a_table_and_how_to_release_what_waits() -> None:
+def test_markdown_has_a_table_and_the_approve_command() -> None:
     """For a pull request."""
     text = plan_formats.to_markdown(example())
     assert "| lab | pool gpu | 1 | 1 labels | 0 | 1 |" in text
@@ -65,9 +65,11 @@ def test_markdown_has_a_table_and_how_to_release_what_waits() -> None:
 
 
 def test_markdown_of_a_large_plan_fits_into_a_comment() -> None:
-    """The rest is a number."""
+    """Further changes are only counted."""
     want = [manifests.node(f"lab-gpu-{number}") for number in range(5_000)]
-    text = plan_formats.to_markdown(planner.Planner().plan(PlanInput({objects.key(each): each for each in want})))
+    text = plan_formats.to_markdown(
+        planner.Planner().plan(PlanInput({objects.key(manifest): manifest for manifest in want}))
+    )
     assert len(text) < 65_536
     assert "… and 4800 more" in text
 
@@ -81,15 +83,15 @@ def test_groups_count_objects_and_kinds_of_field() -> None:
     assert outcomes.group_line(group) == "pool gpu: +0 nodes, ~3 annotations, ~3 labels, ~3 taints, -0"
 
 
-def test_fields_are_written_as_people_write_them() -> None:
-    """Names with dots are quoted."""
+def test_field_paths_quote_names_with_dots() -> None:
+    """Other names are joined by dots."""
     assert plan_formats.field_text(("metadata", "labels", "app")) == "metadata.labels.app"
     assert plan_formats.field_text(("metadata", "labels", "a.b/c")) == 'metadata.labels["a.b/c"]'
     assert plan_formats.field_text(("spec", "taints", "spot:NoSchedule")) == 'spec.taints["spot:NoSchedule"]'
 
 
 def test_a_unified_diff_shows_only_what_changes() -> None:
-    """With the names that kubectl diff gives both sides."""
+    """File names are those of kubectl diff."""
     before = manifests.node(capacity={"cpu": "32"}, taints=[objects.FAKE_NODE_TAINT])
     text = plan_formats.unified_diff(updated(before, manifests.node(taints=[objects.FAKE_NODE_TAINT, SPOT])))
     assert text.startswith("--- LIVE/v1.Node..lab-gpu-0\n+++ MERGED/v1.Node..lab-gpu-0\n")
@@ -98,23 +100,23 @@ def test_a_unified_diff_shows_only_what_changes() -> None:
     assert any("spot" in line for line in lines)
 
 
-def test_a_change_of_what_there_is_does_not_show_in_what_can_be_had() -> None:
-    """Though both were the same before, and a live object keeps equal parts once."""
+def test_a_change_of_capacity_does_not_change_allocatable() -> None:
+    """Equal parts of a live object are shared in memory."""
     want = manifests.node()
     want["status"] = {"capacity": {"cpu": "64"}, "allocatable": {"cpu": "32"}}
     assert plan_formats.merged_manifest(updated(manifests.node(), want))["status"] == want["status"]
 
 
-def test_a_created_object_is_all_new_and_a_deleted_one_all_gone() -> None:
-    """One side of the diff is empty."""
-    made = {change.key.name: plan_formats.before_and_after(change) for change in example().changes}
-    assert made["new"][0] == made["gone"][1] == ""
-    assert "name: new" in made["new"][1]
-    assert "name: gone" in made["gone"][0]
+def test_the_diff_of_a_created_or_deleted_object_has_one_empty_side() -> None:
+    """Before for a created object, after for a deleted one."""
+    texts = {change.key.name: plan_formats.before_and_after(change) for change in example().changes}
+    assert texts["new"][0] == texts["gone"][1] == ""
+    assert "name: new" in texts["new"][1]
+    assert "name: gone" in texts["gone"][0]
 
 
-def test_a_replaced_node_is_shown_as_it_will_be() -> None:
-    """Everything that is asked for, and nothing that only the old one had."""
+def test_a_replaced_node_is_shown_as_desired() -> None:
+    """Without fields of the old node."""
     want = manifests.node(spec={"providerID": "kwok://new"})
     have = manifests.observe(manifests.node(spec={"providerID": "kwok://old"}))
     change = Change(ChangeAction.REPLACE, have.key, "lab", "gpu", "", want, have, diff.differences(want, have))

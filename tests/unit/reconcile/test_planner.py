@@ -1,4 +1,4 @@
-"""What a plan does, and in which order."""
+"""Changes of a plan and their order."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,25 +19,25 @@ from tests.harness.plan_inputs import actions, desired, fleet_rules, inventory, 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 
 
-def test_what_is_as_asked_for_needs_nothing() -> None:
-    """The plan is empty."""
+def test_equal_objects_give_an_empty_plan() -> None:
+    """No change is planned."""
     assert plan.Planner().plan(PlanInput(desired(*nodes(3)), inventory(*nodes(3)), fleet_rules("gpu"))) == Plan()
 
 
 def test_missing_changed_and_superfluous_objects_each_get_one_change() -> None:
-    """With the reason, in words."""
+    """Each change has a reason."""
     want = [*nodes(2), manifests.node("lab-gpu-9", labels={"a": "b"})]
     have = [*nodes(1), manifests.node("lab-gpu-9"), manifests.node("lab-gpu-7")]
-    made = plan.Planner().plan(PlanInput(desired(*want), inventory(*have), fleet_rules("gpu")))
-    assert {(change.action.value, change.key.name): change.reason for change in made.changes} == {
+    result = plan.Planner().plan(PlanInput(desired(*want), inventory(*have), fleet_rules("gpu")))
+    assert {(change.action.value, change.key.name): change.reason for change in result.changes} == {
         ("create", "lab-gpu-1"): "is missing",
         ("update", "lab-gpu-9"): "differs",
         ("delete", "lab-gpu-7"): "pool gpu is scaled to 1",
     }
 
 
-def test_a_field_that_cannot_change_takes_a_new_object() -> None:
-    """The node is replaced, and the field is named."""
+def test_an_immutable_field_needs_a_replacement() -> None:
+    """The reason names the field."""
     want, have = (manifests.node(spec={"providerID": f"kwok://{name}"}) for name in "ab")
     [change] = plan.Planner().plan(PlanInput(desired(want), inventory(have), fleet_rules("gpu"))).changes
     assert (change.action, change.reason) == (ChangeAction.REPLACE, "spec.providerID of a live node is immutable")
@@ -56,17 +56,19 @@ def test_changes_are_made_in_the_order_of_their_kinds() -> None:
 
 
 def test_an_object_that_is_being_deleted_is_not_deleted_or_changed() -> None:
-    """One that is asked for has to be made anew, one that is not goes by itself."""
-    going = [
-        manifests.observe(each, deletionTimestamp="2026-03-01T08:00:00Z")
-        for each in (manifests.node("a"), manifests.node("b"))
+    """A desired one is created again; any other needs no change."""
+    terminating = [
+        manifests.observe(node, deletionTimestamp="2026-03-01T08:00:00Z")
+        for node in (manifests.node("a"), manifests.node("b"))
     ]
     want = desired(manifests.node("a", labels={"x": "y"}))
-    assert actions(plan.Planner().plan(PlanInput(want, inventory(*going), fleet_rules("gpu")))) == [("create", "a")]
+    assert actions(plan.Planner().plan(PlanInput(want, inventory(*terminating), fleet_rules("gpu")))) == [
+        ("create", "a")
+    ]
 
 
 def test_an_unchanged_pass_compares_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It costs what changed: one node of many."""
+    """Only changed nodes are compared."""
     compared: list[str] = []
     original = diff.differences
 
@@ -76,32 +78,32 @@ def test_an_unchanged_pass_compares_nothing_again(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(diff, "differences", counting)
     planner = plan.Planner()
-    situation = PlanInput(desired(*nodes(50)), inventory(*nodes(50)), fleet_rules("gpu"))
-    assert planner.plan(situation).empty
+    plan_input = PlanInput(desired(*nodes(50)), inventory(*nodes(50)), fleet_rules("gpu"))
+    assert planner.plan(plan_input).empty
     assert len(compared) == 50
     compared.clear()
-    assert planner.plan(situation).empty
+    assert planner.plan(plan_input).empty
     assert compared == []
     drifted = manifests.observe(manifests.node("lab-gpu-7", capacity={"cpu": "1"}))
-    now = replace(situation, observed={**situation.observed, drifted.key: drifted})
+    now = replace(plan_input, observed={**plan_input.observed, drifted.key: drifted})
     assert actions(planner.plan(now)) == actions(planner.plan(now)) == [("update", "lab-gpu-7")]
     assert set(compared) == {"lab-gpu-7"}
 
 
-def test_addresses_are_left_alone_while_nobody_knows_them() -> None:
-    """A file that may say how kwok runs cannot be read; all else goes on."""
+def test_unknown_addresses_are_not_changed() -> None:
+    """The KwokController document may be unreadable; other fields are updated."""
     want = manifests.node(labels={"a": "b"}, status={"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]})
     have = manifests.node(status={"addresses": [{"type": "InternalIP", "address": "10.9.9.9"}]})
     [change] = (
         plan.Planner().plan(PlanInput(desired(want), inventory(have), fleet_rules("gpu"), addresses=False)).changes
     )
-    assert [each.path for each in change.differences] == [("metadata", "labels", "a")]
+    assert [difference.path for difference in change.differences] == [("metadata", "labels", "a")]
 
 
 # rules from files
 
 
-def test_rules_are_what_the_files_say_now(tmp_path: Path) -> None:
+def test_fleet_policies_follow_the_files(tmp_path: Path) -> None:
     """Suspension, adoption, budget, windows and sizes, of the Fleet and of each pool."""
     (tmp_path / "lab.yaml").write_text(
         """
