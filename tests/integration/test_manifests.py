@@ -34,7 +34,7 @@ def prometheus_crds(cluster: ControlPlane) -> Iterator[None]:
     cluster.kubectl("apply", "--server-side", *files)
     cluster.kubectl("wait", "--for=condition=Established", *files)
     yield
-    cluster.kubectl("delete", "--wait=false", *files)
+    cluster.kubectl("delete", *files)  # waits: the next test must not apply to a CRD that is being deleted
 
 
 VARIANTS = [variant for variant in deploy_manifests.VARIANTS if variant != "components/monitoring"]
